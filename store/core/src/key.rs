@@ -1,0 +1,114 @@
+//! The idempotency key, parsed once at the edge and always valid inside.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What the client calls its operation. Cheap to clone.
+///
+/// ```
+/// use idempotency::Key;
+///
+/// let key = Key::parse("order-42")?;
+/// assert_eq!(key.as_str(), "order-42");
+/// assert!(Key::parse("").is_err());
+/// // Two keys that differ in case or in a trailing space are two keys.
+/// assert_ne!(Key::parse("a")?, Key::parse("A")?);
+/// assert_ne!(Key::parse("a")?, Key::parse("a ")?);
+/// # Ok::<(), idempotency::InvalidKey>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// Parses a key by the default [`KeyRules`].
+    ///
+    /// # Errors
+    /// [`InvalidKey`] names the rule that was broken.
+    pub fn parse(text: &str) -> Result<Self, InvalidKey> {
+        KeyRules::default().parse(text)
+    }
+
+    /// The key's text. Secret enough to keep out of logs: stores see only its hash.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Says how long the key is and nothing of what it says, so that a log holds no raw keys.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({} bytes)", self.0.len())
+    }
+}
+
+/// What a key may look like. Default: 1 to 255 characters of visible ASCII and spaces, not all spaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRules {
+    length: RangeInclusive<usize>,
+}
+
+impl KeyRules {
+    /// Rules with another allowed length, in bytes. A lower end of 0 is taken as 1.
+    #[must_use]
+    pub fn length(self, length: RangeInclusive<usize>) -> Self {
+        Self { length: (*length.start()).max(1)..=*length.end() }
+    }
+
+    /// The allowed length, in bytes.
+    #[must_use]
+    pub fn allowed_length(&self) -> RangeInclusive<usize> {
+        self.length.clone()
+    }
+
+    /// Parses a key by these rules.
+    ///
+    /// # Errors
+    /// [`InvalidKey`] names the rule that was broken.
+    pub fn parse(&self, text: &str) -> Result<Key, InvalidKey> {
+        if text.bytes().all(|b| b == b' ') {
+            return Err(InvalidKey::Empty);
+        }
+        if text.len() < *self.length.start() {
+            return Err(InvalidKey::TooShort { least: *self.length.start() });
+        }
+        if text.len() > *self.length.end() {
+            return Err(InvalidKey::TooLong { most: *self.length.end() });
+        }
+        if !text.bytes().all(|b| matches!(b, 0x20..=0x7E)) {
+            return Err(InvalidKey::Charset);
+        }
+        Ok(Key(text.into()))
+    }
+}
+
+impl Default for KeyRules {
+    fn default() -> Self {
+        Self { length: 1..=255 }
+    }
+}
+
+/// Why a key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidKey {
+    /// Nothing, or nothing but spaces.
+    #[error("the key is empty")]
+    Empty,
+    /// Below the least allowed length.
+    #[error("the key is shorter than {least} characters")]
+    TooShort {
+        /// The least allowed length.
+        least: usize,
+    },
+    /// Above the greatest allowed length.
+    #[error("the key is longer than {most} characters")]
+    TooLong {
+        /// The greatest allowed length.
+        most: usize,
+    },
+    /// A byte outside visible ASCII and space.
+    #[error("the key holds a character that is not visible ASCII")]
+    Charset,
+}

@@ -1,0 +1,1 @@
+//! The testbed server and the tests that need it.
