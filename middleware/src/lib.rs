@@ -1,1 +1,93 @@
-//! x
+//! A tower layer that runs a request with an `Idempotency-Key` once and replays its recorded response.
+//!
+//! ```
+//! use axum::{Json, Router, routing::post};
+//! use http::{Request, StatusCode};
+//! use idempotency_memory::MemoryStore;
+//! use serde_json::{Value, json};
+//! use tower::ServiceExt as _;
+//! use tower_idempotency::{IdempotencyLayer, Scope};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let layer = IdempotencyLayer::new(MemoryStore::new(), Scope::global());
+//! let charge = async |Json(order): Json<Value>| (StatusCode::CREATED, Json(json!({ "charged": order["amount"] })));
+//! let app = Router::new().route("/charge", post(charge)).layer(layer);
+//!
+//! let request = |amount: u32| {
+//!     Request::post("/charge")
+//!         .header("Idempotency-Key", "8e03978e")
+//!         .header("Content-Type", "application/json")
+//!         .body(axum::body::Body::from(json!({ "amount": amount }).to_string()))
+//! };
+//! let first = app.clone().oneshot(request(10)?).await?;
+//! assert_eq!(first.status(), StatusCode::CREATED);
+//!
+//! let again = app.clone().oneshot(request(10)?).await?;
+//! assert_eq!(again.status(), StatusCode::CREATED);
+//! assert_eq!(again.headers()["idempotent-replayed"], "true");
+//!
+//! let other = app.oneshot(request(99)?).await?;
+//! assert_eq!(other.status(), StatusCode::UNPROCESSABLE_ENTITY);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The rules
+//!
+//! 1. A request of a protected method (POST and PATCH by default) with a key is claimed in the store before the handler runs. One
+//!    claimer runs; the others get 409 with `Retry-After`, or wait, or get the recorded response.
+//! 2. The same key with another request is 422; nothing of the first leaks.
+//! 3. The handler's answer decides what is recorded ([`RecordPolicy`]): what was decided is recorded, what was refused before
+//!    anything happened frees the key, and after a 5xx nobody knows, so nothing runs again by default.
+//! 4. A client that hangs up does not stop the work.
+//! 5. If the store cannot say, nothing runs: 503.
+//! 6. A 409 or 503 of the layer is worth a retry if and only if it carries `Retry-After`.
+//!
+//! # Where it stands among other layers
+//!
+//! From outside in: trace, catch-panic, CORS, compression, timeout, limits, authentication, request decompression, body limit,
+//! **idempotency**, handler. A timeout inside would cut the work and look like an answer; compression inside would replay the wrong
+//! encoding; authentication inside would replay to a caller whose rights were revoked. CORS must allow `Idempotency-Key` and
+//! expose `Idempotent-Replayed` and `Retry-After`.
+//!
+//! # What it cannot do
+//!
+//! A handler that was killed half-way leaves its key *in doubt*: the layer cannot know whether the effect happened. When the effect is a
+//! row in one database, no layer is needed for it to happen once: a UNIQUE row or a conditional UPDATE is simpler and stronger.
+//! Task-locals of outer layers are not seen by a handler whose client has left.
+
+mod answer;
+pub mod body;
+mod describe;
+#[cfg(feature = "axum")]
+mod extract;
+mod fingerprint;
+mod future;
+mod header_key;
+mod key_time;
+mod keyed;
+mod layer;
+mod problem;
+mod record_policy;
+mod recording;
+mod scope;
+mod service;
+mod stored;
+
+pub use answer::Replayed;
+pub use describe::Description;
+#[cfg(feature = "axum")]
+pub use extract::CurrentAttempt;
+pub use fingerprint::{BodyMode, FingerprintRule};
+pub use future::ResponseFuture;
+pub use idempotency;
+pub use idempotency::Attempt;
+pub use key_time::KeyFormat;
+pub use layer::{IdempotencyLayer, KeyRequired, Outage};
+pub use problem::{Refusal, Responder};
+pub use record_policy::{RecordPolicy, Verdict};
+pub use recording::{StreamThrough, recorded};
+pub use scope::Scope;
+pub use service::Idempotency;
+pub use stored::SetCookie;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{FencingToken, Fingerprint, Lease, Life, Nonce, Outcome, RecordId, State, Timestamp, Tombstone};
+use crate::{FencingToken, Fingerprint, Lease, Life, Nonce, Outcome, RecordId, Recovery, State, Timestamp, Tombstone};
 
 /// The one question that decides who runs.
 #[derive(Clone, Debug)]
@@ -72,6 +72,8 @@ pub struct Grant {
     pub attempt: u32,
     /// Until the lease ends. Zero on a repeated claim whose lease is over: such a claimer does not run.
     pub lease_left: Duration,
+    /// What becomes of this attempt if its outcome is not known: the record's own setting, kept from the first claim of its life.
+    pub recovery: Recovery,
     /// A record in doubt was forgotten to make this grant: the effect may happen twice.
     pub possible_escape: bool,
 }

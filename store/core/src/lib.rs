@@ -1,28 +1,76 @@
 //! Idempotency keys, claims, fencing tokens and the store protocol they are kept by.
+//!
+//! A client times out and retries, a worker pauses and wakes: the same operation arrives twice. This crate
+//! decides, with one atomic operation of a dedup store, who runs; it records what came of it; and a duplicate
+//! gets the recorded outcome. `tower-idempotency` puts it around HTTP handlers; [`run`] around any function:
+//!
+//! ```
+//! use idempotency::{Engine, Fingerprint, Key, Operation, ScopeId, Settings, WorkError, run};
+//! use idempotency_memory::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::new(MemoryStore::new(), Settings::default());
+//! let operation = Operation::new(ScopeId::new(["tenant-a"]), Key::parse("order-42")?, Fingerprint::of(["10 EUR"]));
+//! for replayed in [false, true] {
+//!     let charge = run(&engine, &operation, async |_| Ok::<_, WorkError<std::io::Error>>("charged".to_owned()));
+//!     assert_eq!(charge.await?.replayed, replayed);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The rules, in short:
+//!
+//! 1. [`Store::claim`] is the one operation that decides. Everything else names record, token and nonce, and a holder that
+//!    was superseded can do nothing.
+//! 2. One clock: the store's, at statement time.
+//! 3. Bounded means refusing, never forgetting.
+//! 4. An outcome nobody knows is *in doubt* and, by default, is not tried again until somebody knows.
+//!
+//! What each store operation answers in each state is in [`protocol`]; a store is held against it by the
+//! conformance suite (feature `conformance`, which also has a store that misbehaves on command).
 
+mod attempt;
 mod boxed;
 mod claim;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod engine;
+#[cfg(feature = "conformance")]
+pub mod faults;
 mod fingerprint;
+mod held;
 mod identity;
 mod key;
 mod life;
 mod outcome;
 pub mod protocol;
 mod record;
+mod renewals;
+mod run;
+mod settings;
 mod store;
+mod sweeper;
 pub mod time;
 mod token;
 
+pub use attempt::Attempt;
 pub use boxed::BoxStore;
 pub use claim::{
     Claim, Claimed, Doubt, Entry, Grant, Holder, List, Page, Resolve, ResolveVerdict, Resolved, Settled, Swept,
 };
+pub use engine::{Answer, Engine, Operation};
 pub use fingerprint::{Fingerprint, FingerprintHasher};
+pub use held::{Held, Recorded};
 pub use identity::{InvalidRecordId, Nonce, RecordId, ScopeId};
 pub use key::{InvalidKey, Key, KeyRules};
 pub use life::{AgeLimit, KeyClass, Life, Recovery, Windows};
 pub use outcome::{LONGEST_LOCATION, Outcome, Tombstone};
 pub use record::{DeadNonces, Record, Standing, State, Stored, TOKEN_HOLD};
+pub use run::{Ran, RunError, WorkError, run};
+pub use settings::{InFlight, Settings};
 pub use store::{OpenError, Store, StoreError, StoreErrorKind, dead_for};
+pub use sweeper::Sweeper;
 pub use time::{Clock, Lease, Timestamp};
 pub use token::{FencingToken, InvalidToken};

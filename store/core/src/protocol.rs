@@ -64,7 +64,11 @@ pub fn decide(record: Option<&Record>, claim: &Claim, now: Timestamp, floor: Tim
             own,
         })),
         (Standing::InFlight { lease_left }, _) => Decision::Answer(Claimed::InFlight { lease_left }),
-        (Standing::Absent { .. }, _) => decide_free(claim, claim.life.age(), now, floor),
+        (Standing::Absent { .. }, _) => {
+            // As if it had been purged just now, whether or not anybody swept.
+            let floor = record.floor().map_or(floor, |(_, key_time)| floor.max(key_time));
+            decide_free(claim, claim.life.age(), now, floor)
+        }
         (Standing::Released, _) => {
             let life = record.life.as_ref().unwrap_or(&claim.life);
             decide_free(claim, life.age(), now, floor)
@@ -74,7 +78,13 @@ pub fn decide(record: Option<&Record>, claim: &Claim, now: Timestamp, floor: Tim
 }
 
 fn granted_again(record: &Record, token: FencingToken, lease_left: Duration) -> Decision {
-    Decision::Answer(Claimed::Granted(Grant { token, attempt: record.attempt, lease_left, possible_escape: false }))
+    Decision::Answer(Claimed::Granted(Grant {
+        token,
+        attempt: record.attempt,
+        lease_left,
+        recovery: record.recovery(),
+        possible_escape: false,
+    }))
 }
 
 fn decide_free(claim: &Claim, limit: Option<&crate::AgeLimit>, now: Timestamp, floor: Timestamp) -> Decision {
@@ -98,10 +108,10 @@ pub fn grant(record: Option<Record>, claim: &Claim, now: Timestamp) -> (Record, 
     let standing = record.as_ref().map(|r| r.standing(now));
     let possible_escape = matches!(standing, Some(Standing::Absent { was_in_doubt: true }));
     let new_life = matches!(standing, None | Some(Standing::Absent { .. }));
-    let (attempt, life, dead) = match record {
-        None => (0, None, DeadNonces::default()),
-        Some(record) if new_life => (0, None, record.dead),
-        Some(record) => (record.attempt, record.life, record.dead),
+    let (attempt, life, key_time, dead) = match record {
+        None => (0, None, None, DeadNonces::default()),
+        Some(record) if new_life => (0, None, None, record.dead),
+        Some(record) => (record.attempt, record.life, record.key_time, record.dead),
     };
     let record = Record {
         fingerprint: claim.fingerprint,
@@ -109,18 +119,25 @@ pub fn grant(record: Option<Record>, claim: &Claim, now: Timestamp) -> (Record, 
         token: Some(token),
         attempt: attempt.saturating_add(1),
         life: Some(life.unwrap_or_else(|| claim.life.clone())),
-        key_time: claim.key_time,
+        key_time: key_time.or(claim.key_time),
         lease_until: now.after(claim.lease.length()),
         stored: Stored::InFlight,
         since: now,
         dead,
         resolution: None,
     };
-    let grant = Grant { token, attempt: record.attempt, lease_left: claim.lease.length(), possible_escape };
+    let grant = Grant {
+        token,
+        attempt: record.attempt,
+        lease_left: claim.lease.length(),
+        recovery: record.recovery(),
+        possible_escape,
+    };
     (record, grant)
 }
 
 /// Completes: late is fine while nobody took over. Never inserts.
+#[must_use]
 pub fn complete(record: Option<&mut Record>, holder: &Holder, outcome: &Outcome, now: Timestamp) -> Settled {
     let Some(record) = record else { return Settled::Superseded };
     let held = record.is_held_by(holder.token, holder.nonce);
@@ -138,6 +155,7 @@ pub fn complete(record: Option<&mut Record>, holder: &Holder, outcome: &Outcome,
 }
 
 /// Renews: only while the lease has not ended. Never shortens it.
+#[must_use]
 pub fn renew(record: Option<&mut Record>, holder: &Holder, lease: Lease, now: Timestamp) -> Settled {
     let Some(record) = record else { return Settled::Superseded };
     match record.standing(now) {
@@ -150,6 +168,7 @@ pub fn renew(record: Option<&mut Record>, holder: &Holder, lease: Lease, now: Ti
 }
 
 /// Releases: the key is free again and the nonce dead for `dead_for`.
+#[must_use]
 pub fn release(record: Option<&mut Record>, holder: &Holder, dead_for: Duration, now: Timestamp) -> Settled {
     let Some(record) = record else { return Settled::Superseded };
     if record.dead.contains(holder.nonce, now) {
@@ -168,6 +187,7 @@ pub fn release(record: Option<&mut Record>, holder: &Holder, dead_for: Duration,
 }
 
 /// Marks in doubt, with the answer that was sent if there was one.
+#[must_use]
 pub fn mark_in_doubt(
     record: Option<&mut Record>,
     holder: &Holder,
@@ -193,11 +213,8 @@ pub fn mark_in_doubt(
 /// the nonce in every case, on a stub if there is no record.
 #[must_use]
 pub fn abandon(record: Option<Record>, nonce: Nonce, dead_for: Duration, now: Timestamp) -> Record {
-    let mut record = match record {
-        Some(record) if record.state(now).is_none() => Record { token: record.token, dead: record.dead, ..stub(now) },
-        Some(record) => record,
-        None => stub(now),
-    };
+    // A record whose life is over stays as it is: it may still raise a floor, or be a possible escape.
+    let mut record = record.unwrap_or_else(|| stub(now));
     let unfinished =
         matches!(record.standing(now), Standing::InFlight { .. } | Standing::LeaseEnded | Standing::InDoubt { .. });
     if unfinished && record.nonce == nonce {
@@ -230,6 +247,7 @@ fn free(record: &mut Record, now: Timestamp) {
 
 /// Resolves a record in doubt, if its token is the one the resolver saw. The old attempt's nonce is
 /// replaced, so that a late completion cannot contradict the resolution.
+#[must_use]
 pub fn resolve(record: Option<&mut Record>, resolve: &Resolve, now: Timestamp) -> Resolved {
     let Some(record) = record else { return Resolved::Missing };
     let Some(state) = record.state(now) else { return Resolved::Missing };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{AgeLimit, Entry, FencingToken, Fingerprint, Life, Nonce, Outcome, RecordId, Recovery, Timestamp};
+use crate::{
+    AgeLimit, Entry, FencingToken, Fingerprint, KeyClass, Life, Nonce, Outcome, RecordId, Recovery, Timestamp,
+};
 
 /// How long a row outlives its own token, so that no two grants share one while the store's clock
 /// steps back by less than this in total (`D` in the protocol).
@@ -218,6 +220,15 @@ impl Record {
     fn key_kept_until(&self) -> Option<Timestamp> {
         let age: &AgeLimit = self.life.as_ref()?.age()?;
         Some(age.kept_until(self.key_time?))
+    }
+
+    /// The class whose floor the purge of this record raises, and to what: its key's time. None for opaque
+    /// keys and for a released record, which forgets nothing that was run.
+    #[must_use]
+    pub fn floor(&self) -> Option<(&KeyClass, Timestamp)> {
+        let age = self.life.as_ref()?.age()?;
+        let key_time = self.key_time?;
+        (self.stored != Stored::Released).then_some((&age.class, key_time))
     }
 
     /// The row may be deleted strictly after this: its state's end, its token's hold and its dead nonces.

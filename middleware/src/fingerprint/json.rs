@@ -1,0 +1,277 @@
+//! The canonical form of a JSON text: member order, white space and the way a string is escaped do not
+//! matter; array order and the text of a number do.
+
+use std::ops::Range;
+
+use memchr::memchr2;
+use serde::de::IgnoredAny;
+
+/// As deep as `serde_json` reads into a value. Deeper nesting would cost stack here and is refused by most
+/// handlers anyway.
+const DEEPEST: usize = 127;
+
+/// The canonical form of `body`, never longer than `body`, in time linear in it but for the sorting of
+/// names. None for what has none: invalid JSON, a member name that comes twice in one object, an unpaired
+/// surrogate, nesting deeper than [`DEEPEST`].
+pub(crate) fn canonical(body: &[u8]) -> Option<Vec<u8>> {
+    let text = str::from_utf8(body).ok()?;
+    // After this the text is known to be valid, so that the writer only has to tell the pieces apart. It
+    // says nothing of the depth: this reads without recursion.
+    serde_json::from_str::<IgnoredAny>(text).ok()?;
+    let mut writer = Writer { text, ..Writer::default() };
+    writer.out.reserve_exact(text.len());
+    let first = writer.peek()?;
+    writer.value(first, 0)?;
+    writer.flush();
+    if writer.sorted.is_empty() {
+        return Some(writer.out);
+    }
+    let mut ordered = Vec::with_capacity(writer.out.len());
+    writer.order(0, 0..writer.out.len(), &mut ordered);
+    Some(ordered)
+}
+
+/// Writes the text without white space and with each string in its one spelling, members still in the order
+/// they came in, and notes where they have to be ordered.
+#[derive(Default)]
+struct Writer<'t> {
+    text: &'t str,
+    at: usize,
+    /// From here to `at` stands what is right as it is and has still to be copied.
+    run: usize,
+    out: Vec<u8>,
+    /// The members of all objects that are open, innermost last.
+    open: Vec<Member>,
+    /// All objects, by where they begin, but for those that are sorted and hold no others.
+    objects: Vec<Object>,
+    /// The members of the objects that came unsorted, sorted.
+    sorted: Vec<Member>,
+}
+
+/// Where a member stands in the output.
+#[derive(Clone, Copy)]
+struct Member {
+    start: usize,
+    name_end: usize,
+    end: usize,
+    /// The name's first bytes, which settle most comparisons.
+    prefix: u64,
+    /// The first object that begins in it or after it.
+    objects: usize,
+}
+
+/// Where an object's members stand in the output.
+#[derive(Default)]
+struct Object {
+    start: usize,
+    end: usize,
+    /// Its members among the sorted ones; none when it came sorted.
+    sorted: Range<usize>,
+    /// The first object that begins after it.
+    next: usize,
+}
+
+impl Writer<'_> {
+    fn value(&mut self, first: u8, depth: usize) -> Option<()> {
+        match first {
+            b'{' => self.object(depth + 1),
+            b'[' => self.array(depth + 1),
+            b'"' => self.string(),
+            _ => self.scalar(),
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<()> {
+        if depth > DEEPEST {
+            return None;
+        }
+        let first = self.open.len();
+        let object = self.objects.len();
+        self.objects.push(Object::default());
+        self.at += 1; // {
+        while self.peek()? != b'}' {
+            if self.open.len() > first {
+                self.at += 1; // ,
+                self.peek()?;
+            }
+            let start = self.out_len();
+            self.string()?;
+            let name_end = self.out_len();
+            self.peek()?;
+            self.at += 1; // :
+            let objects = self.objects.len();
+            let value = self.peek()?;
+            self.value(value, depth)?;
+            self.open.push(Member { start, name_end, end: self.out_len(), prefix: 0, objects });
+        }
+        if self.open.len() > first + 1 {
+            self.sort(first, object)?;
+        }
+        self.open.truncate(first);
+        if self.objects.len() == object + 1 && self.objects[object].sorted.is_empty() {
+            self.objects.pop();
+        }
+        self.at += 1; // }
+        Some(())
+    }
+
+    /// Notes the order of an object's members, which are the open ones from `first` on, unless they came in it.
+    /// None when a name comes twice.
+    fn sort(&mut self, first: usize, object: usize) -> Option<()> {
+        self.flush();
+        let members = &mut self.open[first..];
+        for member in members.iter_mut() {
+            member.prefix = prefix(&self.out[member.start..], member.name_end - member.start);
+        }
+        let name = |member: &Member| &self.out[member.start..member.name_end];
+        let by_name = |a: &Member, b: &Member| a.prefix.cmp(&b.prefix).then_with(|| name(a).cmp(name(b)));
+        if members.is_sorted_by(|a, b| by_name(a, b).is_lt()) {
+            return Some(());
+        }
+        let start = members[0].start;
+        members.sort_unstable_by(by_name);
+        if !members.is_sorted_by(|a, b| by_name(a, b).is_lt()) {
+            return None;
+        }
+        let sorted = self.sorted.len();
+        self.sorted.extend_from_slice(members);
+        let sorted = sorted..self.sorted.len();
+        self.objects[object] = Object { start, end: self.out.len(), sorted, next: self.objects.len() };
+        Some(())
+    }
+
+    /// Copies a range of the output with all members in order, where `object` is the first object that begins
+    /// in the range or after it.
+    fn order(&self, mut object: usize, range: Range<usize>, ordered: &mut Vec<u8>) {
+        let mut at = range.start;
+        while let Some(unsorted) = self.objects.get(object).filter(|object| object.start < range.end) {
+            if unsorted.sorted.is_empty() {
+                object += 1;
+                continue;
+            }
+            ordered.extend_from_slice(&self.out[at..unsorted.start]);
+            for (n, member) in self.sorted[unsorted.sorted.clone()].iter().enumerate() {
+                if n > 0 {
+                    ordered.push(b',');
+                }
+                self.order(member.objects, member.start..member.end, ordered);
+            }
+            at = unsorted.end;
+            object = unsorted.next;
+        }
+        ordered.extend_from_slice(&self.out[at..range.end]);
+    }
+
+    fn array(&mut self, depth: usize) -> Option<()> {
+        if depth > DEEPEST {
+            return None;
+        }
+        self.at += 1; // [
+        loop {
+            match self.peek()? {
+                b']' => break,
+                b',' => self.at += 1,
+                first => self.value(first, depth)?,
+            }
+        }
+        self.at += 1; // ]
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<()> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let mut end = start + 1;
+        let mut other_spelling = false;
+        loop {
+            end += quote_or_backslash(bytes.get(end..)?)?;
+            if bytes[end] == b'"' {
+                break;
+            }
+            // The short escapes are what serde_json writes too; all else has another spelling.
+            other_spelling |= matches!(bytes.get(end + 1)?, b'/' | b'u');
+            end += 2;
+        }
+        if other_spelling {
+            self.flush();
+            let value: String = serde_json::from_str(self.text.get(start..=end)?).ok()?;
+            serde_json::to_writer(&mut self.out, &value).ok()?;
+            self.run = end + 1;
+        }
+        self.at = end + 1;
+        Some(())
+    }
+
+    /// A number, `true`, `false` or `null`, by its text.
+    fn scalar(&mut self) -> Option<()> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        self.at += rest.iter().position(|&b| ENDS_SCALAR[usize::from(b)]).unwrap_or(rest.len());
+        Some(())
+    }
+
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> Option<u8> {
+        let is_space = |byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+        let bytes = self.text.as_bytes();
+        let mut byte = *bytes.get(self.at)?;
+        if is_space(byte) {
+            self.flush();
+            while is_space(byte) {
+                self.at += 1;
+                byte = *bytes.get(self.at)?;
+            }
+            self.run = self.at;
+        }
+        Some(byte)
+    }
+
+    fn flush(&mut self) {
+        self.out.extend_from_slice(&self.text.as_bytes()[self.run..self.at]);
+        self.run = self.at;
+    }
+
+    /// How long the output is once all is copied.
+    fn out_len(&self) -> usize {
+        self.out.len() + self.at - self.run
+    }
+}
+
+/// The first 8 of `length` bytes as a number that sorts as they do.
+fn prefix(bytes: &[u8], length: usize) -> u64 {
+    if let Some(first) = bytes.first_chunk() {
+        let first = u64::from_be_bytes(*first);
+        return if length >= 8 { first } else { first & !(u64::MAX >> (8 * length)) };
+    }
+    let mut first = [0; 8];
+    first[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(first)
+}
+
+/// Where the first `"` or `\` stands. Most strings are too short for `memchr2` to pay for its call.
+fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xFF;
+    const SHORT: usize = 32;
+    // Exact up to and with the first zero byte, which is all that is asked for.
+    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
+    let Some(short) = bytes.first_chunk::<SHORT>() else {
+        return bytes.iter().position(|b| matches!(b, b'"' | b'\\'));
+    };
+    for (n, word) in short.as_chunks().0.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zero_bytes(word ^ (ONES * u64::from(b'"'))) | zero_bytes(word ^ (ONES * u64::from(b'\\')));
+        if found != 0 {
+            return Some(8 * n + found.trailing_zeros() as usize / 8);
+        }
+    }
+    memchr2(b'"', b'\\', &bytes[SHORT..]).map(|at| SHORT + at)
+}
+
+const ENDS_SCALAR: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut ends = b",]} \n\r\t".as_slice();
+    while let [first, rest @ ..] = ends {
+        table[*first as usize] = true;
+        ends = rest;
+    }
+    table
+};

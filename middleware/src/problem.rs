@@ -1,0 +1,419 @@
+//! What the layer answers when the handler does not run: the reasons, and their `application/problem+json`
+//! (RFC 9457).
+
+mod responder;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
+use http::{Response, StatusCode, Uri};
+use idempotency::{InvalidKey, Timestamp};
+use problem_details::{JsonProblemDetails, ProblemDetails};
+use serde::Serialize;
+
+pub use self::responder::Responder;
+use crate::header_key::InvalidKeyHeader;
+use crate::key_time::WrongKeyFormat;
+
+/// Why the layer answered instead of the handler. It is in the extensions of every response that the layer
+/// makes, so that a layer outside can log and count it.
+///
+/// **A 409 or 503 of the layer is retryable if and only if it carries `Retry-After`.**
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The route requires a key and the request has none.
+    KeyMissing,
+    /// The request's key breaks a rule.
+    KeyInvalid(KeyFault),
+    /// It cannot be told who the key belongs to.
+    ScopeMissing {
+        /// Our own stack should have set it: 500 instead of 400.
+        ours: bool,
+    },
+    /// The key stands for another request.
+    KeyReused,
+    /// The first request runs.
+    InFlight {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// An attempt ended and nobody knows whether its effect happened.
+    OutcomeUnknown {
+        /// Since when; none when the record could not be read.
+        since: Option<Timestamp>,
+        /// The attempt that ended; none when the record could not be read.
+        attempt: Option<u32>,
+        /// When to ask again, where asking again can find out.
+        retry_after: Option<Duration>,
+    },
+    /// It was executed and its answer is not kept.
+    ResponseNotKept {
+        /// The status of the first answer.
+        first_status: u16,
+        /// When it completed.
+        completed_at: Timestamp,
+        /// Where the result can be looked up.
+        location: Option<Box<str>>,
+        /// What to answer: 410, or as set.
+        answer: StatusCode,
+    },
+    /// The key is too old to know whether it was executed.
+    KeyExpired {
+        /// What to answer: 410, or 400 to a sender that would take 410 for good.
+        answer: StatusCode,
+    },
+    /// The request's body is too large to be read for its fingerprint.
+    RequestTooLarge {
+        /// The most bytes that are read.
+        limit: u64,
+    },
+    /// The request's body broke off.
+    RequestUnreadable,
+    /// The handler panicked. Whether its effect happened is not known.
+    HandlerPanicked,
+    /// The store could not be asked. Nothing ran.
+    StoreUnavailable {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// The store has no room for another record. Nothing ran.
+    StoreFull {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// The handler ran, and its outcome could not be recorded in time. A repeat under the same key is safe.
+    NotRecorded {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+}
+
+/// Which rule a key breaks. Never says what the key was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyFault {
+    /// A rule for the header.
+    #[error(transparent)]
+    Header(#[from] InvalidKeyHeader),
+    /// A rule for keys, wherever they come from.
+    #[error(transparent)]
+    Key(#[from] InvalidKey),
+    /// The format that the route asks for.
+    #[error(transparent)]
+    Format(#[from] WrongKeyFormat),
+    /// The key is dated further ahead than the allowed drift.
+    #[error("the key is dated in the future")]
+    FromTheFuture,
+}
+
+impl Refusal {
+    /// The record was written by a release that this one cannot read.
+    pub(crate) const UNREADABLE: Self = Self::OutcomeUnknown { since: None, attempt: None, retry_after: None };
+
+    /// In flight, for a client that should ask again after about as long as the lease still lasts: at most 2 s,
+    /// and up to 1 s more so that many waiting clients do not come at once.
+    pub(crate) fn in_flight(lease_left: Duration) -> Self {
+        Self::in_flight_with(lease_left, Duration::from_millis(rand::random_range(0..1000)))
+    }
+
+    /// The store could not be asked.
+    pub(crate) fn store_unavailable() -> Self {
+        Self::StoreUnavailable { retry_after: soon() }
+    }
+
+    /// The store has no room.
+    pub(crate) fn store_full() -> Self {
+        Self::StoreFull { retry_after: soon() }
+    }
+
+    /// The outcome could not be recorded in time.
+    pub(crate) fn not_recorded() -> Self {
+        Self::NotRecorded { retry_after: soon() }
+    }
+
+    fn in_flight_with(lease_left: Duration, jitter: Duration) -> Self {
+        Self::InFlight { retry_after: whole_seconds(lease_left.min(LONGEST_WAIT) + jitter) }
+    }
+
+    /// The status that is answered.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::KeyMissing | Self::KeyInvalid(_) | Self::ScopeMissing { ours: false } | Self::RequestUnreadable => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::ScopeMissing { ours: true } | Self::HandlerPanicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::InFlight { .. } | Self::OutcomeUnknown { .. } => StatusCode::CONFLICT,
+            Self::ResponseNotKept { answer, .. } | Self::KeyExpired { answer } => *answer,
+            Self::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::StoreUnavailable { .. } | Self::StoreFull { .. } | Self::NotRecorded { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        }
+    }
+
+    /// The last segment of the problem's `type`. Stable: clients match on it.
+    #[must_use]
+    pub fn problem_type(&self) -> &'static str {
+        match self {
+            Self::KeyMissing => "idempotency-key-missing",
+            Self::KeyInvalid(_) => "idempotency-key-invalid",
+            Self::ScopeMissing { .. } => "idempotency-scope-missing",
+            Self::KeyReused => "idempotency-key-reused",
+            Self::InFlight { .. } => "request-in-flight",
+            Self::OutcomeUnknown { .. } => "outcome-unknown",
+            Self::ResponseNotKept { .. } => "response-not-kept",
+            Self::KeyExpired { .. } => "key-expired",
+            Self::RequestTooLarge { .. } => "request-too-large",
+            Self::RequestUnreadable => "request-unreadable",
+            Self::HandlerPanicked => "handler-panicked",
+            Self::StoreUnavailable { .. } | Self::NotRecorded { .. } => "store-unavailable",
+            Self::StoreFull { .. } => "store-full",
+        }
+    }
+
+    /// The problem's `title`: the same for every occurrence of a type.
+    #[must_use]
+    pub fn title(&self) -> &'static str {
+        match self {
+            Self::KeyMissing => "The idempotency key is missing",
+            Self::KeyInvalid(_) => "The idempotency key is not valid",
+            Self::ScopeMissing { .. } => "The owner of the idempotency key is not known",
+            Self::KeyReused => "The idempotency key was used for another request",
+            Self::InFlight { .. } => "A request with this idempotency key is being processed",
+            Self::OutcomeUnknown { .. } => "The outcome of the first request is not known",
+            Self::ResponseNotKept { .. } => "The request was executed and its response is no longer kept",
+            Self::KeyExpired { .. } => "The idempotency key is too old",
+            Self::RequestTooLarge { .. } => "The request body is too large",
+            Self::RequestUnreadable => "The request body could not be read",
+            Self::HandlerPanicked => "The service failed while it worked on the request",
+            Self::StoreUnavailable { .. } | Self::NotRecorded { .. } => "The idempotency store is not available",
+            Self::StoreFull { .. } => "The idempotency store is full",
+        }
+    }
+
+    /// The problem's `detail`: what happened, and what the client can do.
+    #[must_use]
+    pub fn detail(&self) -> Cow<'static, str> {
+        match self {
+            Self::KeyMissing => "This operation requires an idempotency key, and the request carries none.",
+            Self::KeyInvalid(fault) => return format!("Nothing was executed: {fault}.").into(),
+            Self::ScopeMissing { ours: false } => {
+                "Nothing was executed: the request does not say who its idempotency key belongs to."
+            }
+            Self::ScopeMissing { ours: true } => "Nothing was executed, because of an error in the service.",
+            Self::KeyReused => {
+                "Nothing was executed: this idempotency key stands for a request that was not the same. \
+                 Use a new key for a new request."
+            }
+            Self::InFlight { .. } => {
+                "The first request with this idempotency key has not finished. Ask again with the same key."
+            }
+            Self::OutcomeUnknown { retry_after: None, .. } => {
+                "The first request with this idempotency key ended, and it is not known whether it took effect. \
+                 It is not executed again. Look the operation up before using a new key."
+            }
+            Self::OutcomeUnknown { retry_after: Some(_), .. } => {
+                "The first request with this idempotency key ended, and it is not known whether it took effect. \
+                 Ask again with the same key."
+            }
+            Self::ResponseNotKept { .. } => {
+                "The request with this idempotency key was executed. Look the operation up; it is not executed again."
+            }
+            Self::KeyExpired { .. } => {
+                "Nothing was executed: this idempotency key is older than the service remembers. \
+                 Look the operation up before using a new key."
+            }
+            Self::RequestTooLarge { limit } => {
+                return format!("Nothing was executed: a request with an idempotency key may have {limit} bytes.")
+                    .into();
+            }
+            Self::RequestUnreadable => "Nothing was executed: the request body broke off.",
+            Self::HandlerPanicked => "It is not known whether the request took effect.",
+            Self::StoreUnavailable { .. } | Self::StoreFull { .. } => {
+                "Nothing was executed. Ask again with the same key."
+            }
+            Self::NotRecorded { .. } => "The outcome could not be recorded in time. Ask again with the same key.",
+        }
+        .into()
+    }
+
+    /// When to ask again, in whole seconds as `Retry-After` says it.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::InFlight { retry_after }
+            | Self::StoreUnavailable { retry_after }
+            | Self::StoreFull { retry_after }
+            | Self::NotRecorded { retry_after } => Some(whole_seconds(*retry_after)),
+            Self::OutcomeUnknown { retry_after, .. } => retry_after.map(whole_seconds),
+            _ => None,
+        }
+    }
+
+    /// Whether asking again with the same key can help: the response carries `Retry-After`.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        self.retry_after().is_some()
+    }
+}
+
+/// At least one second: a client must not come back at once.
+fn whole_seconds(wait: Duration) -> Duration {
+    Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(Duration::from_secs(1))
+}
+
+/// When to ask a store again that could not say: 1 to 3 s, so that many clients do not come back at once.
+fn soon() -> Duration {
+    Duration::from_secs(rand::random_range(1..=3))
+}
+
+/// How much of a lease a client waits for before it asks again.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// Every problem type, in the order of [`Refusal`]'s variants.
+const PROBLEM_TYPES: [&str; 13] = [
+    "idempotency-key-missing",
+    "idempotency-key-invalid",
+    "idempotency-scope-missing",
+    "idempotency-key-reused",
+    "request-in-flight",
+    "outcome-unknown",
+    "response-not-kept",
+    "key-expired",
+    "request-too-large",
+    "request-unreadable",
+    "handler-panicked",
+    "store-unavailable",
+    "store-full",
+];
+
+/// How refusals are answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Problems {
+    base: Cow<'static, str>,
+    link: Option<HeaderValue>,
+    responder: Responder,
+}
+
+impl Problems {
+    /// The URI in front of a problem type's last segment. The default is a URN: it names a problem and is no
+    /// address, so that no host has to be there for it.
+    pub(crate) const BASE: &str = "urn:tower-idempotency:problem:";
+
+    /// With another base, such as `https://api.example.com/problems/`.
+    pub(crate) fn base(&mut self, base: impl Into<Cow<'static, str>>) {
+        self.base = base.into();
+    }
+
+    /// With a link to the service's own rules for keys.
+    pub(crate) fn docs(&mut self, url: &Uri) {
+        self.link = HeaderValue::try_from(format!("<{url}>; rel=\"describedby\"")).ok();
+    }
+
+    /// With another body.
+    pub(crate) fn responder(&mut self, responder: Responder) {
+        self.responder = responder;
+    }
+
+    /// The URIs of all problem types.
+    pub(crate) fn uris(&self) -> Vec<String> {
+        PROBLEM_TYPES.iter().map(|name| format!("{}{name}", self.base)).collect()
+    }
+
+    /// The problem type's URI.
+    pub(crate) fn uri(&self, refusal: &Refusal) -> String {
+        format!("{}{}", self.base, refusal.problem_type())
+    }
+
+    /// The response, with the reason in its extensions whatever the responder did.
+    pub(crate) fn answer(&self, refusal: Refusal) -> Response<Bytes> {
+        let mut response = self.responder.respond(&refusal, self.problem_json(&refusal));
+        response.extensions_mut().insert(refusal);
+        response
+    }
+
+    fn problem_json(&self, refusal: &Refusal) -> Response<Bytes> {
+        let problem = ProblemDetails::from_status_code(refusal.status())
+            .with_title(refusal.title())
+            .with_detail(refusal.detail())
+            .with_extensions(Members::of(refusal, self.uri(refusal)));
+        // Strings and numbers under fixed names: there is nothing that could fail to serialise.
+        let body = JsonProblemDetails::from(problem).to_body_string().unwrap_or_default();
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = refusal.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JsonProblemDetails::<()>::CONTENT_TYPE));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(wait) = refusal.retry_after() {
+            headers.insert(RETRY_AFTER, wait.as_secs().into());
+        }
+        if let Some(link) = &self.link {
+            headers.insert(LINK, link.clone());
+        }
+        response
+    }
+}
+
+impl Default for Problems {
+    fn default() -> Self {
+        Self { base: Self::BASE.into(), link: None, responder: Responder::default() }
+    }
+}
+
+/// The members beside those that every problem has.
+#[derive(Serialize)]
+struct Members<'r> {
+    /// Here, because `problem_details` keeps it as an `http::Uri`, which holds neither a URN nor a fragment.
+    r#type: String,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<&'r str>,
+}
+
+impl<'r> Members<'r> {
+    fn of(refusal: &'r Refusal, r#type: String) -> Self {
+        let mut members = Self {
+            r#type,
+            retryable: refusal.retryable(),
+            since: None,
+            attempt: None,
+            first_status: None,
+            completed_at: None,
+            location: None,
+        };
+        match refusal {
+            Refusal::OutcomeUnknown { since, attempt, .. } => {
+                members.since = since.and_then(rfc3339);
+                members.attempt = *attempt;
+            }
+            Refusal::ResponseNotKept { first_status, completed_at, location, .. } => {
+                members.first_status = Some(*first_status);
+                members.completed_at = rfc3339(*completed_at);
+                members.location = location.as_deref();
+            }
+            _ => {}
+        }
+        members
+    }
+}
+
+/// None for a time outside the years that RFC 3339 can write.
+fn rfc3339(time: Timestamp) -> Option<String> {
+    let time = jiff::Timestamp::from_microsecond(time.micros()).ok()?;
+    Some(time.to_string())
+}

@@ -1,0 +1,260 @@
+//! From the handler's response to the record and the client.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::response::Parts;
+use http::{HeaderMap, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use idempotency::{Engine, Held, Operation, Outcome, Recorded, Recovery, Store};
+
+use crate::Verdict;
+use crate::body::{BodyEnd, BoxError, OnEnd, ResponseBody, WatchedBody};
+use crate::layer::Config;
+use crate::problem::Refusal;
+use crate::stored::{self, SetCookie, StoredResponse};
+
+/// What is needed to record a response.
+pub(crate) struct Recording<'r, St: Store> {
+    pub(crate) engine: &'r Engine<St>,
+    pub(crate) config: &'r Arc<Config>,
+    pub(crate) operation: &'r Operation,
+}
+
+/// A response body as far as it was read.
+enum Read<B> {
+    Whole {
+        bytes: Bytes,
+        trailers: Option<HeaderMap>,
+    },
+    /// Too long, or a stream: it goes to the client as it comes.
+    Stream(Begun<B>),
+    /// The handler broke it off.
+    BrokenOff(Begun<B>),
+}
+
+/// What was read of a body, and the body.
+struct Begun<B> {
+    first: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    rest: Pin<Box<B>>,
+}
+
+impl<St: Store> Recording<'_, St> {
+    /// Settles `held` by the handler's response, and gives the client what is then on record.
+    pub(crate) async fn respond<B>(&self, held: Held<St>, response: Response<B>) -> Response<ResponseBody<B>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = response.into_parts();
+        let said = parts.extensions.remove::<Verdict>();
+        let verdict = said.unwrap_or_else(|| self.config.record.verdict(parts.status, held.recovery()));
+        if verdict == Verdict::Release {
+            return match held.release().await {
+                Recorded::Superseded => self.answer_on_record().await,
+                Recorded::Applied | Recorded::Pending(_) => Response::from_parts(parts, ResponseBody::untouched(body)),
+            };
+        }
+        match self.read(&mut parts, body).await {
+            Read::Whole { bytes, trailers } => self.whole(held, verdict, parts, bytes, trailers).await,
+            Read::Stream(begun) => self.stream(held, verdict, parts, begun).await,
+            Read::BrokenOff(begun) => {
+                let recorded = match held.recovery() {
+                    Recovery::Hold => held.mark_in_doubt(None).await,
+                    Recovery::Rerun => held.release().await,
+                };
+                match recorded {
+                    Recorded::Superseded => self.answer_on_record().await,
+                    Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
+                }
+            }
+        }
+    }
+
+    /// Reads the body, if it is one to be stored.
+    async fn read<B>(&self, parts: &mut Parts, body: B) -> Read<B>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let limit = self.config.max_response;
+        let streamed = parts.extensions.remove::<StreamThrough>().is_some() || is_event_stream(&parts.headers);
+        let too_long = body.size_hint().lower() > limit as u64;
+        let mut begun = Begun { first: VecDeque::new(), rest: Box::pin(body) };
+        if streamed || too_long {
+            return Read::Stream(begun);
+        }
+        let mut length = 0;
+        let mut trailers = None;
+        while let Some(frame) = begun.rest.frame().await {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => {
+                    begun.first.push_back(Err(error.into()));
+                    return Read::BrokenOff(begun);
+                }
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(other) => {
+                    trailers = other.into_trailers().ok();
+                    continue;
+                }
+            };
+            length += data.len();
+            begun.first.push_back(Ok(Frame::data(data)));
+            if length > limit {
+                return Read::Stream(begun);
+            }
+        }
+        Read::Whole { bytes: join(begun.first, length), trailers }
+    }
+
+    /// Records a response that was read to its end, then gives it to the client.
+    async fn whole<B>(
+        &self,
+        held: Held<St>,
+        verdict: Verdict,
+        parts: Parts,
+        bytes: Bytes,
+        trailers: Option<HeaderMap>,
+    ) -> Response<ResponseBody<B>> {
+        let recovery = held.recovery();
+        // A response with trailers is not replayable: they are not stored.
+        let outcome = if trailers.is_some() { not_kept(&parts) } else { self.outcome(&parts, &bytes) };
+        let recorded = match verdict {
+            Verdict::InDoubt => held.mark_in_doubt(Some(outcome).filter(|o| o.payload().is_some())).await,
+            Verdict::Record | Verdict::Release => held.complete(outcome).await,
+        };
+        match recorded {
+            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => {
+                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
+            }
+            Recorded::Applied | Recorded::Pending(_) => {
+                Response::from_parts(parts, ResponseBody::with_trailers(bytes, trailers))
+            }
+        }
+    }
+
+    /// Passes a response on as it comes. Under `Hold` it is recorded as executed at its end; under `Rerun` before its first byte,
+    /// because no success may be sent that is not on record.
+    async fn stream<B>(
+        &self,
+        held: Held<St>,
+        verdict: Verdict,
+        parts: Parts,
+        begun: Begun<B>,
+    ) -> Response<ResponseBody<B>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let executed = not_kept(&parts);
+        let recorded = match (verdict, held.recovery()) {
+            (Verdict::InDoubt, _) => held.mark_in_doubt(None).await,
+            (_, Recovery::Hold) => return self.watched(parts, begun, at_the_end(held, executed)),
+            (_, Recovery::Rerun) => held.complete(executed).await,
+        };
+        match recorded {
+            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Pending(_) if verdict == Verdict::Record => {
+                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
+            }
+            Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
+        }
+    }
+
+    fn watched<B>(&self, parts: Parts, begun: Begun<B>, on_end: OnEnd) -> Response<ResponseBody<B>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let tracker = self.engine.tracker().clone();
+        let body = WatchedBody::new(begun.first, begun.rest, tracker, on_end);
+        Response::from_parts(parts, ResponseBody::watched(body))
+    }
+
+    /// The attempt's own answer is thrown away; what is on record is the only one.
+    async fn answer_on_record<B>(&self) -> Response<ResponseBody<B>> {
+        match self.engine.look(self.operation).await {
+            Ok(claimed) => self.config.answer(claimed),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "superseded, and the record cannot be read");
+                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
+            }
+        }
+    }
+
+    fn outcome(&self, parts: &Parts, body: &Bytes) -> Outcome {
+        let outcome = outcome(parts, body, self.config.set_cookie);
+        if outcome.size() > self.config.max_stored() { outcome.without_payload() } else { outcome }
+    }
+}
+
+/// A response as this crate records it, for whoever [resolves](idempotency::Store::resolve) a record in doubt by what is now known
+/// to have happened: duplicates then get this response. `Set-Cookie` is left out.
+#[must_use]
+pub fn recorded(response: Response<Bytes>) -> Outcome {
+    let (parts, body) = response.into_parts();
+    outcome(&parts, &body, SetCookie::default())
+}
+
+fn outcome(parts: &Parts, body: &Bytes, set_cookie: SetCookie) -> Outcome {
+    let kept = stored::keep(&parts.headers, set_cookie);
+    let payload = StoredResponse::encode(parts.status, &kept, body);
+    Outcome::new(parts.status.as_u16(), payload).with_location(location(parts))
+}
+
+fn not_kept(parts: &Parts) -> Outcome {
+    Outcome::not_kept(parts.status.as_u16()).with_location(location(parts))
+}
+
+fn location(parts: &Parts) -> Option<&str> {
+    parts.headers.get(LOCATION)?.to_str().ok()
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().split(|&b| b == b';').next());
+    media_type.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+fn join(frames: VecDeque<Result<Frame<Bytes>, BoxError>>, length: usize) -> Bytes {
+    let mut data = frames.into_iter().filter_map(|frame| frame.ok()?.into_data().ok());
+    match (data.next(), data.next()) {
+        (None, _) => Bytes::new(),
+        (Some(only), None) => only,
+        (Some(first), Some(second)) => {
+            let mut joined = BytesMut::with_capacity(length);
+            [first, second].into_iter().chain(data).for_each(|data| joined.extend_from_slice(&data));
+            joined.freeze()
+        }
+    }
+}
+
+fn at_the_end<St: Store>(held: Held<St>, executed: Outcome) -> OnEnd {
+    Box::new(|end| {
+        async move {
+            match end {
+                BodyEnd::Whole => held.complete(executed).await,
+                BodyEnd::BrokenOff => held.mark_in_doubt(None).await,
+            };
+        }
+        .boxed()
+    })
+}
+
+/// For a response whose record does not wait for its end.
+fn nothing() -> OnEnd {
+    Box::new(|_| std::future::ready(()).boxed())
+}
+
+/// In the extensions of a handler's response: pass it on as it comes, without reading it first. It is recorded as executed, and a
+/// duplicate is told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamThrough;

@@ -1,0 +1,290 @@
+//! Claiming, keeping and settling over a store: what the HTTP layer and [`run`](crate::run) share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rand::RngExt as _;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+use crate::held::Held;
+use crate::renewals::Renewals;
+use crate::time::BootInstant;
+use crate::{
+    Attempt, Claim, Claimed, Fingerprint, Grant, InFlight, Key, Nonce, RecordId, ScopeId, Settings, Store, StoreError,
+    StoreErrorKind, Timestamp, dead_for,
+};
+
+/// A store together with the settings of one kind of work. Clones share everything.
+///
+/// Must be used inside a tokio runtime with its time driver on.
+pub struct Engine<St> {
+    pub(crate) inner: Arc<Inner<St>>,
+}
+
+pub(crate) struct Inner<St> {
+    pub(crate) store: Arc<St>,
+    pub(crate) settings: Settings,
+    pub(crate) renewals: Renewals,
+    pub(crate) tracker: TaskTracker,
+    serial: AtomicU64,
+}
+
+impl<St> Clone for Engine<St> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<St> std::fmt::Debug for Engine<St> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
+
+/// What is to happen once: whose it is, what it is called, and what its retry must repeat.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Whose key it is.
+    pub scope: ScopeId,
+    /// What the caller calls it.
+    pub key: Key,
+    /// What a duplicate must repeat.
+    pub fingerprint: Fingerprint,
+    /// When a time-ordered key says it was made.
+    pub key_time: Option<Timestamp>,
+    /// The most bytes its outcome may take in the store.
+    pub room: u32,
+}
+
+impl Operation {
+    /// An operation with an opaque key whose outcome takes at most 64 KiB.
+    #[must_use]
+    pub const fn new(scope: ScopeId, key: Key, fingerprint: Fingerprint) -> Self {
+        Self { scope, key, fingerprint, key_time: None, room: 64 * 1024 }
+    }
+}
+
+/// Whether to run.
+#[derive(Debug)]
+pub enum Answer<St: Store> {
+    /// Run, and settle what was given.
+    Run(Held<St>),
+    /// Do not run; this is why. Never [`Claimed::Granted`] nor [`Claimed::Refused`].
+    DoNot(Claimed),
+}
+
+impl<St: Store> Engine<St> {
+    /// An engine over `store`.
+    #[must_use]
+    pub fn new(store: St, settings: Settings) -> Self {
+        Self::of(Arc::new(store), settings, TaskTracker::new())
+    }
+
+    /// An engine with other settings over the same store, for another kind of work. [`Engine::drain`] of either waits
+    /// for both.
+    #[must_use]
+    pub fn with_settings(&self, settings: Settings) -> Self {
+        Self::of(Arc::clone(&self.inner.store), settings, self.inner.tracker.clone())
+    }
+
+    fn of(store: Arc<St>, settings: Settings, tracker: TaskTracker) -> Self {
+        let renewals = Renewals::new();
+        Self { inner: Arc::new(Inner { store, settings, renewals, tracker, serial: AtomicU64::new(0) }) }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &St {
+        &self.inner.store
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// Counts the work that [`Engine::drain`] waits for.
+    #[must_use]
+    pub fn tracker(&self) -> &TaskTracker {
+        &self.inner.tracker
+    }
+
+    /// Waits until all tracked work has ended (handlers that a client left behind, recording and abandoning that is
+    /// tried again in the background), for at most `limit`. True when nothing is left.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.inner.tracker.close();
+        timeout(limit, self.inner.tracker.wait()).await.is_ok()
+    }
+
+    /// Asks to run `operation`, waiting while it is in flight if the settings say so.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store could not say. The claim is then abandoned in the background until the store
+    /// answers, so that a grant whose reply was lost does not hold the key.
+    ///
+    /// # Cancel safety
+    /// Dropped while the store is asked: the claim is abandoned in the background. Dropped while waiting for another
+    /// attempt to end: nothing is left.
+    pub async fn claim(&self, operation: &Operation) -> Result<Answer<St>, StoreError> {
+        let settings = &self.inner.settings;
+        let mut claim = self.claim_of(operation);
+        let give_up = match settings.in_flight {
+            InFlight::Reject => None,
+            InFlight::Wait(limit) => Some(Instant::now() + limit),
+        };
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let asked = BootInstant::now();
+            match self.ask(&claim).await? {
+                Claimed::Granted(grant) if !grant.lease_left.is_zero() => {
+                    return Ok(Answer::Run(self.hold(operation, &claim, &grant, asked)));
+                }
+                Claimed::Refused => claim.nonce = Nonce::random(),
+                // Granted to us long ago, and the reply never came: nothing ran under this nonce.
+                Claimed::Granted(_) => self.abandon_and_rename(&mut claim).await?,
+                Claimed::InDoubt(doubt) if doubt.own => self.abandon_and_rename(&mut claim).await?,
+                Claimed::InFlight { lease_left } => {
+                    let now = Instant::now();
+                    let Some(end) = give_up.filter(|end| *end > now) else {
+                        return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
+                    };
+                    sleep(jittered(pause).min(end - now)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                answer => return Ok(Answer::DoNot(answer)),
+            }
+        }
+    }
+
+    /// What is on record for an operation whose own attempt was superseded. Runs nothing: if the key turns out to be
+    /// free it is left free, and the answer is [`Claimed::InFlight`] with no time left.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store could not say.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::claim`].
+    pub async fn look(&self, operation: &Operation) -> Result<Claimed, StoreError> {
+        let claim = self.claim_of(operation);
+        let answer = self.ask(&claim).await?;
+        if let Claimed::Granted(_) = answer {
+            self.abandon_until_answered(claim.id, claim.nonce);
+            return Ok(Claimed::InFlight { lease_left: Duration::ZERO });
+        }
+        Ok(answer)
+    }
+
+    fn claim_of(&self, operation: &Operation) -> Claim {
+        let settings = &self.inner.settings;
+        Claim {
+            id: RecordId::new(&operation.scope, &operation.key),
+            fingerprint: operation.fingerprint,
+            nonce: Nonce::random(),
+            lease: settings.lease,
+            life: settings.life.clone(),
+            key_time: operation.key_time,
+            room: operation.room,
+        }
+    }
+
+    fn hold(&self, operation: &Operation, claim: &Claim, grant: &Grant, asked: BootInstant) -> Held<St> {
+        if grant.possible_escape {
+            tracing::warn!(record_id = %claim.id, "a record in doubt was forgotten: its effect may happen twice");
+            metrics::counter!("idempotency_possible_escapes_total").increment(1);
+        }
+        let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
+        let attempt = Attempt::new(operation.key.clone(), claim.id, claim.nonce, grant, asked, serial);
+        if self.inner.settings.renew {
+            let every = self.inner.settings.lease.length() / 3;
+            self.inner.renewals.start(&Arc::downgrade(&self.inner), &attempt, every);
+        }
+        Held::new(self.clone(), attempt)
+    }
+
+    /// One claim, within the store timeout. A connection that turns out to be broken gets one more try under the
+    /// same nonce, which is safe.
+    async fn ask(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        let guard = AbandonOnDrop { engine: self, claim };
+        let store = &self.inner.store;
+        let asked = timeout(self.inner.settings.store_timeout, async {
+            match store.claim(claim).await {
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => store.claim(claim).await,
+                answer => answer,
+            }
+        });
+        let answer = asked.await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
+        std::mem::forget(guard);
+        Ok(answer)
+    }
+
+    /// Gives up a grant of our own that is past its lease, and takes a new name.
+    async fn abandon_and_rename(&self, claim: &mut Claim) -> Result<(), StoreError> {
+        let settings = &self.inner.settings;
+        let dead = dead_for(settings.store_timeout);
+        let abandon = self.inner.store.abandon(&claim.id, claim.nonce, dead);
+        timeout(settings.store_timeout, abandon).await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
+        claim.nonce = Nonce::random();
+        Ok(())
+    }
+
+    /// Abandons in the background until the store answers; a drain waits for it.
+    fn abandon_until_answered(&self, id: RecordId, nonce: Nonce) {
+        // Outside a runtime (a future dropped after its runtime is gone) there is nobody to do it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let inner = Arc::clone(&self.inner);
+        let abandon = async move {
+            let limit = inner.settings.store_timeout;
+            let mut retries = Retries::new();
+            while !matches!(timeout(limit, inner.store.abandon(&id, nonce, dead_for(limit))).await, Ok(Ok(()))) {
+                retries.pause().await;
+            }
+        };
+        metrics::counter!("idempotency_claims_abandoned_total").increment(1);
+        self.inner.tracker.spawn_on(abandon, &runtime);
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Inner<St>> {
+        Arc::downgrade(&self.inner)
+    }
+}
+
+/// Abandons the claim when it is dropped: the answer never came, in time or at all.
+struct AbandonOnDrop<'e, St: Store> {
+    engine: &'e Engine<St>,
+    claim: &'e Claim,
+}
+
+impl<St: Store> Drop for AbandonOnDrop<'_, St> {
+    fn drop(&mut self) {
+        self.engine.abandon_until_answered(self.claim.id, self.claim.nonce);
+    }
+}
+
+/// Growing pauses between tries in the background: 50 ms to 5 s, with jitter.
+pub(crate) struct Retries(Duration);
+
+impl Retries {
+    pub(crate) const fn new() -> Self {
+        Self(Duration::from_millis(50))
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        sleep(jittered(self.0)).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// Half of `pause` to all of it.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.5..1.0))
+}
+
+/// A waiting duplicate asks again after 5 to 10 ms at first, and every 125 to 250 ms in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);

@@ -1,0 +1,219 @@
+//! A store that misbehaves on command, for testing whatever stands on a store.
+//!
+//! ```
+//! use idempotency::faults::{Fault, FaultyStore, Op};
+//! use idempotency_memory::MemoryStore;
+//!
+//! let store = FaultyStore::new(MemoryStore::new());
+//! store.next(Op::Complete, Fault::LoseReply); // the next completion is applied, and answers with an error
+//! assert_eq!(store.calls(Op::Complete), 0);
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::{
+    Claim, Claimed, Entry, Holder, Lease, List, Nonce, Outcome, Page, RecordId, Resolve, Resolved, Settled, Store,
+    StoreError, StoreErrorKind, Swept,
+};
+
+/// An operation of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "named after the operations of `Store`")]
+#[non_exhaustive]
+pub enum Op {
+    Claim,
+    Renew,
+    Complete,
+    Release,
+    MarkInDoubt,
+    Abandon,
+    Resolve,
+    Inspect,
+    List,
+    Sweep,
+}
+
+/// What goes wrong with one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not carried out and fails at once.
+    Fail,
+    /// The connection turns out to be broken: it is not carried out, and fails as a pool does whose server went away.
+    Disconnect,
+    /// It is carried out, and its reply is lost to an error.
+    LoseReply,
+    /// It is not carried out and never answers.
+    Stall,
+    /// It is carried out, and its reply never comes.
+    StallReply,
+    /// It is carried out so much later, whatever became of its caller, and its reply comes then.
+    Late(Duration),
+    /// It is carried out now, and its reply comes so much later.
+    LateReply(Duration),
+}
+
+/// A store that misbehaves on command. Clones share the store and the plan.
+#[derive(Debug)]
+pub struct FaultyStore<S> {
+    store: Arc<S>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    next: HashMap<Op, VecDeque<Fault>>,
+    always: HashMap<Op, Fault>,
+    calls: HashMap<Op, usize>,
+}
+
+impl<S> Clone for FaultyStore<S> {
+    fn clone(&self) -> Self {
+        Self { store: Arc::clone(&self.store), plan: Arc::clone(&self.plan) }
+    }
+}
+
+impl<S: Store> FaultyStore<S> {
+    /// Behaves until told otherwise.
+    #[must_use]
+    pub fn new(store: S) -> Self {
+        Self { store: Arc::new(store), plan: Arc::default() }
+    }
+
+    /// The store inside.
+    #[must_use]
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+
+    /// The next `op` for which nothing is planned yet goes wrong like this.
+    pub fn next(&self, op: Op, fault: Fault) {
+        self.plan.lock().next.entry(op).or_default().push_back(fault);
+    }
+
+    /// Every `op` for which nothing else is planned goes wrong like this, until `heal`.
+    pub fn always(&self, op: Op, fault: Fault) {
+        self.plan.lock().always.insert(op, fault);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&self) {
+        let mut plan = self.plan.lock();
+        plan.next.clear();
+        plan.always.clear();
+    }
+
+    /// How often `op` was asked for, whatever came of it.
+    #[must_use]
+    pub fn calls(&self, op: Op) -> usize {
+        self.plan.lock().calls.get(&op).copied().unwrap_or(0)
+    }
+
+    /// How often any operation was asked for.
+    #[must_use]
+    pub fn all_calls(&self) -> usize {
+        self.plan.lock().calls.values().sum()
+    }
+
+    fn fault(&self, op: Op) -> Option<Fault> {
+        let mut plan = self.plan.lock();
+        *plan.calls.entry(op).or_default() += 1;
+        let next = plan.next.get_mut(&op).and_then(VecDeque::pop_front);
+        next.or_else(|| plan.always.get(&op).copied())
+    }
+
+    async fn run<T, F>(&self, op: Op, call: impl FnOnce(Arc<S>) -> F + Send) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let fault = self.fault(op);
+        let work = call(Arc::clone(&self.store));
+        match fault {
+            None => work.await,
+            Some(Fault::Disconnect) => Err(StoreError::new(StoreErrorKind::Unavailable, "made to be cut off")),
+            Some(Fault::Fail) => Err(failed("the operation was made to fail")),
+            Some(Fault::LoseReply) => {
+                work.await?;
+                Err(failed("the reply was made to be lost"))
+            }
+            Some(Fault::Stall) => std::future::pending().await,
+            Some(Fault::StallReply) => {
+                work.await?;
+                std::future::pending().await
+            }
+            Some(Fault::LateReply(delay)) => {
+                let answer = work.await;
+                tokio::time::sleep(delay).await;
+                answer
+            }
+            Some(Fault::Late(delay)) => {
+                let late = tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    work.await
+                });
+                late.await.unwrap_or_else(|_| Err(failed("the late operation was cut off")))
+            }
+        }
+    }
+}
+
+fn failed(what: &'static str) -> StoreError {
+    StoreError::new(StoreErrorKind::Busy, what)
+}
+
+impl<S: Store> Store for FaultyStore<S> {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        let claim = claim.clone();
+        self.run(Op::Claim, |store| async move { store.claim(&claim).await }).await
+    }
+
+    async fn renew(&self, holder: &Holder, lease: Lease) -> Result<Settled, StoreError> {
+        let holder = *holder;
+        self.run(Op::Renew, move |store| async move { store.renew(&holder, lease).await }).await
+    }
+
+    async fn complete(&self, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
+        let (holder, outcome) = (*holder, outcome.clone());
+        self.run(Op::Complete, move |store| async move { store.complete(&holder, &outcome).await }).await
+    }
+
+    async fn release(&self, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {
+        let holder = *holder;
+        self.run(Op::Release, move |store| async move { store.release(&holder, dead_for).await }).await
+    }
+
+    async fn mark_in_doubt(&self, holder: &Holder, response: Option<&Outcome>) -> Result<Settled, StoreError> {
+        let (holder, response) = (*holder, response.cloned());
+        let call = move |store: Arc<S>| async move { store.mark_in_doubt(&holder, response.as_ref()).await };
+        self.run(Op::MarkInDoubt, call).await
+    }
+
+    async fn abandon(&self, id: &RecordId, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
+        let id = *id;
+        self.run(Op::Abandon, move |store| async move { store.abandon(&id, nonce, dead_for).await }).await
+    }
+
+    async fn resolve(&self, resolve: &Resolve) -> Result<Resolved, StoreError> {
+        let resolve = resolve.clone();
+        self.run(Op::Resolve, move |store| async move { store.resolve(&resolve).await }).await
+    }
+
+    async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
+        let id = *id;
+        self.run(Op::Inspect, move |store| async move { store.inspect(&id).await }).await
+    }
+
+    async fn list(&self, list: &List) -> Result<Page, StoreError> {
+        let list = list.clone();
+        self.run(Op::List, move |store| async move { store.list(&list).await }).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {
+        self.run(Op::Sweep, move |store| async move { store.sweep(limit).await }).await
+    }
+}

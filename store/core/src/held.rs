@@ -1,0 +1,135 @@
+//! A claim that was granted, until it is settled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::engine::{Inner, Retries};
+use crate::{Attempt, Engine, Outcome, Recovery, Settled, Store, StoreError, dead_for};
+
+/// Permission to run, kept by renewing until it is settled by one of its methods.
+///
+/// Dropped without being settled it stops renewing and leaves the claim to its lease, because nobody knows
+/// whether the effect happened: it never releases by itself.
+#[derive(Debug)]
+pub struct Held<St: Store> {
+    engine: Engine<St>,
+    attempt: Attempt,
+}
+
+/// What became of settling an attempt.
+#[derive(Debug)]
+pub enum Recorded {
+    /// It is on record.
+    Applied,
+    /// Somebody newer was there first: what is on record is the only answer.
+    Superseded,
+    /// The store could not say; it is tried again in the background, under the same nonce.
+    Pending(StoreError),
+}
+
+#[derive(Clone, Debug)]
+enum Settlement {
+    Complete(Outcome),
+    Release,
+    InDoubt(Option<Outcome>),
+}
+
+impl<St: Store> Held<St> {
+    pub(crate) fn new(engine: Engine<St>, attempt: Attempt) -> Self {
+        Self { engine, attempt }
+    }
+
+    /// The attempt that may run.
+    #[must_use]
+    pub fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    /// What becomes of this attempt if its outcome is not known.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        self.attempt.recovery()
+    }
+
+    /// Records the outcome.
+    ///
+    /// # Cancel safety
+    /// Dropped: it may or may not be recorded; what is not stays in flight until its lease ends.
+    pub async fn complete(self, outcome: Outcome) -> Recorded {
+        self.settle(Settlement::Complete(outcome)).await
+    }
+
+    /// Frees the key: for certain nothing happened.
+    ///
+    /// # Cancel safety
+    /// As [`Held::complete`].
+    pub async fn release(self) -> Recorded {
+        self.settle(Settlement::Release).await
+    }
+
+    /// Says that nobody knows whether the effect happened, with the answer that is sent, if one is.
+    ///
+    /// # Cancel safety
+    /// As [`Held::complete`].
+    pub async fn mark_in_doubt(self, response: Option<Outcome>) -> Recorded {
+        self.settle(Settlement::InDoubt(response)).await
+    }
+
+    async fn settle(self, settlement: Settlement) -> Recorded {
+        match settle_once(&self.engine.inner, &self.attempt, &settlement).await {
+            Ok(Settled::Applied | Settled::AlreadyApplied) => Recorded::Applied,
+            Ok(Settled::Superseded) => {
+                tracing::warn!(attempt = ?self.attempt, "superseded: its answer is thrown away");
+                metrics::counter!("idempotency_superseded_total").increment(1);
+                Recorded::Superseded
+            }
+            Err(error) => {
+                tracing::warn!(attempt = ?self.attempt, error = %error, "not recorded yet; trying again in the background");
+                metrics::counter!("idempotency_recorded_late_total").increment(1);
+                let engine = self.engine.clone();
+                engine.inner.tracker.spawn(self.settle_until_answered(settlement));
+                Recorded::Pending(error)
+            }
+        }
+    }
+
+    /// Tries again until the store answers, for the response window: later, nobody could be told the outcome.
+    async fn settle_until_answered(self, settlement: Settlement) {
+        let inner = Arc::clone(&self.engine.inner);
+        let give_up = Instant::now() + inner.settings.life.windows().response();
+        let mut retries = Retries::new();
+        while Instant::now() < give_up {
+            retries.pause().await;
+            if settle_once(&inner, &self.attempt, &settlement).await.is_ok() {
+                return;
+            }
+        }
+        tracing::error!(attempt = ?self.attempt, "given up recording: the store did not answer for a response window");
+    }
+}
+
+async fn settle_once<St: Store>(
+    inner: &Inner<St>,
+    attempt: &Attempt,
+    settlement: &Settlement,
+) -> Result<Settled, StoreError> {
+    let limit: Duration = inner.settings.store_timeout;
+    let holder = attempt.holder();
+    let store = &*inner.store;
+    let settled = timeout(limit, async {
+        match settlement {
+            Settlement::Complete(outcome) => store.complete(holder, outcome).await,
+            Settlement::Release => store.release(holder, dead_for(limit)).await,
+            Settlement::InDoubt(response) => store.mark_in_doubt(holder, response.as_ref()).await,
+        }
+    });
+    settled.await.unwrap_or_else(|_| Err(StoreError::timeout()))
+}
+
+impl<St: Store> Drop for Held<St> {
+    fn drop(&mut self) {
+        self.engine.inner.renewals.stop(&self.attempt);
+    }
+}

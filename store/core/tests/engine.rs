@@ -1,0 +1,288 @@
+//! Claiming, keeping and settling, over an in-process store that misbehaves on command.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotency::faults::{Fault, FaultyStore, Op};
+use idempotency::{
+    Answer, Claimed, Engine, Fingerprint, Held, InFlight, Key, Lease, Life, Operation, Outcome, RecordId, Recorded,
+    Recovery, Resolve, ResolveVerdict, ScopeId, Settings, State, Store, StoreErrorKind, Sweeper, Windows,
+};
+use idempotency_memory::MemoryStore;
+use tokio::time::{sleep, timeout};
+
+type Faulty = FaultyStore<MemoryStore>;
+
+const LEASE: Duration = Duration::from_millis(300);
+
+fn settings() -> Settings {
+    let lease = Lease::new(LEASE).unwrap();
+    Settings::default().lease(lease).store_timeout(Duration::from_millis(100)).unwrap()
+}
+
+fn rerun() -> Settings {
+    settings().life(Life::new(Recovery::Rerun, Windows::default()))
+}
+
+fn engine(settings: Settings) -> (Engine<Faulty>, Faulty) {
+    let store = FaultyStore::new(MemoryStore::new());
+    (Engine::new(store.clone(), settings), store)
+}
+
+fn operation(key: &str) -> Operation {
+    Operation::new(ScopeId::global(), Key::parse(key).unwrap(), Fingerprint::of(["body"]))
+}
+
+fn outcome() -> Outcome {
+    Outcome::new(201, Bytes::from_static(b"done"))
+}
+
+async fn claim(engine: &Engine<Faulty>, key: &str) -> Answer<Faulty> {
+    engine.claim(&operation(key)).await.unwrap()
+}
+
+async fn granted(engine: &Engine<Faulty>, key: &str) -> Held<Faulty> {
+    match claim(engine, key).await {
+        Answer::Run(held) => held,
+        Answer::DoNot(claimed) => panic!("not granted: {claimed:?}"),
+    }
+}
+
+async fn state(store: &Faulty, key: &str) -> Option<State> {
+    let id = RecordId::new(&ScopeId::global(), &Key::parse(key).unwrap());
+    store.inner().inspect(&id).await.unwrap().map(|entry| entry.state)
+}
+
+async fn eventually(store: &Faulty, key: &str, wanted: State) {
+    let reached = async {
+        while state(store, key).await != Some(wanted) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), reached).await.unwrap_or_else(|_| panic!("never {wanted:?}"));
+}
+
+#[tokio::test]
+async fn a_running_attempt_is_renewed_past_its_lease() {
+    let (engine, store) = engine(settings());
+    let held = granted(&engine, "k").await;
+    sleep(LEASE * 3).await;
+    assert!(!held.attempt().is_lost());
+    assert!(store.calls(Op::Renew) >= 3);
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::InFlight { .. })));
+    assert!(matches!(held.complete(outcome()).await, Recorded::Applied));
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::Replay { .. })));
+}
+
+#[tokio::test]
+async fn an_attempt_that_ended_is_renewed_no_more() {
+    let (engine, store) = engine(settings());
+    granted(&engine, "k").await.complete(outcome()).await;
+    sleep(LEASE * 2).await;
+    assert_eq!(store.calls(Op::Renew), 0);
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_is_left_to_its_lease_and_never_released() {
+    let (engine, store) = engine(settings());
+    drop(granted(&engine, "k").await);
+    assert_eq!(state(&store, "k").await, Some(State::InFlight));
+    eventually(&store, "k", State::InDoubt).await;
+    assert_eq!(store.calls(Op::Release), 0);
+}
+
+#[tokio::test]
+async fn loss_is_signalled_when_somebody_took_over() {
+    let (engine, store) = engine(rerun());
+    store.always(Op::Renew, Fault::Stall); // the store is cut off from this attempt
+    let first = granted(&engine, "k").await;
+    let attempt = first.attempt().clone();
+    timeout(LEASE * 4, attempt.lost()).await.expect("told at the lease's end");
+    assert!(attempt.is_lost() && attempt.time_left().is_zero());
+
+    store.heal();
+    let second = granted(&engine, "k").await;
+    assert!(second.attempt().token() > attempt.token());
+    assert_eq!(second.attempt().number(), 2);
+    assert!(matches!(first.complete(outcome()).await, Recorded::Superseded));
+    assert!(matches!(second.complete(outcome()).await, Recorded::Applied));
+}
+
+#[tokio::test]
+async fn case_82_a_holder_cut_off_from_the_store_is_told_at_its_leases_end() {
+    let (engine, store) = engine(settings());
+    let held = granted(&engine, "k").await;
+    store.always(Op::Renew, Fault::Fail);
+    timeout(LEASE * 2, held.attempt().lost()).await.expect("told");
+    store.heal();
+    // Nobody took over under Hold, so a late completion is still welcome.
+    assert!(matches!(held.complete(outcome()).await, Recorded::Applied));
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_once_is_not_a_loss() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Renew, Fault::Fail);
+    store.next(Op::Renew, Fault::LoseReply);
+    let held = granted(&engine, "k").await;
+    sleep(LEASE * 2).await;
+    assert!(!held.attempt().is_lost());
+    assert_eq!(state(&store, "k").await, Some(State::InFlight));
+}
+
+#[tokio::test]
+async fn max_run_ends_the_renewal_of_work_that_never_ends() {
+    let (engine, store) = engine(settings().max_run(Duration::from_millis(150)).unwrap());
+    let held = granted(&engine, "k").await;
+    timeout(LEASE * 4, held.attempt().lost()).await.expect("lost a lease after max run");
+    assert_eq!(state(&store, "k").await, Some(State::InDoubt));
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_claim_whose_reply_was_lost_does_not_hold_the_key() {
+    for fault in [Fault::LoseReply, Fault::StallReply] {
+        let (engine, store) = engine(settings());
+        store.next(Op::Claim, fault);
+        let error = engine.claim(&operation("k")).await.unwrap_err();
+        let expected = if fault == Fault::StallReply { StoreErrorKind::Timeout } else { StoreErrorKind::Busy };
+        assert_eq!(error.kind(), expected);
+        eventually(&store, "k", State::Released).await;
+        assert_eq!(granted(&engine, "k").await.attempt().number(), 2);
+    }
+}
+
+#[tokio::test]
+async fn abandoning_goes_on_until_the_store_answers() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::StallReply);
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall] {
+        store.next(Op::Abandon, fault);
+    }
+    engine.claim(&operation("k")).await.unwrap_err();
+    eventually(&store, "k", State::Released).await;
+    assert!(engine.drain(Duration::from_secs(5)).await, "a drain waits for it");
+    assert_eq!(store.calls(Op::Abandon), 4);
+}
+
+#[tokio::test]
+async fn a_ghost_claim_that_is_applied_after_the_timeout_holds_nothing() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::Late(Duration::from_millis(250)));
+    engine.claim(&operation("k")).await.unwrap_err();
+    eventually(&store, "k", State::Released).await;
+    sleep(Duration::from_millis(300)).await; // the ghost comes
+    assert_eq!(state(&store, "k").await, Some(State::Released), "its nonce is dead");
+    granted(&engine, "k").await;
+}
+
+#[tokio::test]
+async fn a_claim_dropped_while_it_is_asked_is_abandoned() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::LateReply(Duration::from_millis(80)));
+    assert!(timeout(Duration::from_millis(20), engine.claim(&operation("k"))).await.is_err(), "cancelled");
+    eventually(&store, "k", State::Released).await;
+}
+
+#[tokio::test]
+async fn a_waiting_duplicate_gets_the_outcome() {
+    let (engine, _) = engine(settings().in_flight(InFlight::Wait(Duration::from_secs(5))));
+    let first = granted(&engine, "k").await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(&operation("k")).await.unwrap() }
+    });
+    sleep(Duration::from_millis(50)).await;
+    first.complete(outcome()).await;
+    let answer = timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap();
+    assert!(matches!(answer, Answer::DoNot(Claimed::Replay { .. })));
+}
+
+#[tokio::test]
+async fn waiting_is_bounded() {
+    let (engine, store) = engine(settings().in_flight(InFlight::Wait(Duration::from_millis(100))));
+    let _first = granted(&engine, "k").await;
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::InFlight { .. })));
+    assert!(store.calls(Op::Claim) > 2, "it asked more than once");
+    assert_eq!(store.calls(Op::Abandon), 0, "nothing was granted, so nothing is abandoned");
+}
+
+#[tokio::test]
+async fn a_waiting_duplicate_runs_when_the_first_released() {
+    let (engine, _) = engine(settings().in_flight(InFlight::Wait(Duration::from_secs(5))));
+    let first = granted(&engine, "k").await;
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.claim(&operation("k")).await.unwrap() }
+    });
+    sleep(Duration::from_millis(50)).await;
+    first.release().await;
+    let Answer::Run(second) = waiting.await.unwrap() else { panic!("free again") };
+    assert_eq!(second.attempt().number(), 2);
+}
+
+#[tokio::test]
+async fn a_completion_that_fails_is_recorded_in_the_background() {
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply] {
+        let (engine, store) = engine(settings());
+        store.next(Op::Complete, fault);
+        let recorded = granted(&engine, "k").await.complete(outcome()).await;
+        assert!(matches!(recorded, Recorded::Pending(_)), "{fault:?}");
+        eventually(&store, "k", State::Completed).await;
+        assert!(engine.drain(Duration::from_secs(5)).await);
+    }
+}
+
+#[tokio::test]
+async fn recording_in_the_background_yields_to_a_resolution() {
+    let (engine, store) = engine(settings());
+    store.always(Op::Complete, Fault::Fail);
+    store.always(Op::Renew, Fault::Fail);
+    let held = granted(&engine, "k").await;
+    let token_seen = held.attempt().token();
+    let id = *held.attempt().record_id();
+    assert!(matches!(held.complete(outcome()).await, Recorded::Pending(_)));
+    eventually(&store, "k", State::InDoubt).await;
+    let other = Outcome::new(200, Bytes::from_static(b"resolved"));
+    let verdict = ResolveVerdict::Happened(other.clone());
+    let resolve = Resolve { id, token_seen, verdict, who: "ops".into(), why: "looked it up".into() };
+    store.resolve(&resolve).await.unwrap();
+    store.heal();
+    assert!(engine.drain(Duration::from_secs(10)).await, "superseded is an answer");
+    let Answer::DoNot(Claimed::Replay { outcome, .. }) = claim(&engine, "k").await else { panic!("completed") };
+    assert_eq!(outcome, other, "the late completion does not contradict it");
+}
+
+#[tokio::test]
+async fn a_broken_connection_gets_one_safe_retry() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::Disconnect);
+    assert_eq!(granted(&engine, "k").await.attempt().number(), 1);
+    assert_eq!((store.calls(Op::Claim), store.calls(Op::Abandon)), (2, 0));
+
+    store.next(Op::Claim, Fault::Disconnect);
+    store.next(Op::Claim, Fault::Disconnect);
+    let error = engine.claim(&operation("other")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    eventually(&store, "other", State::Released).await;
+}
+
+#[tokio::test]
+async fn a_sweeper_forgets_in_the_background() {
+    let windows = Windows::new(Duration::from_millis(20), Duration::from_millis(60_000)).unwrap();
+    let (engine, store) = engine(settings().life(Life::new(Recovery::Hold, windows)));
+    let _sweeper = Sweeper::spawn(&engine, Duration::from_millis(10));
+    granted(&engine, "k").await.complete(outcome()).await;
+    eventually(&store, "k", State::Tombstone).await;
+    assert!(store.calls(Op::Sweep) > 0);
+}
+
+#[tokio::test]
+async fn drain_says_when_work_is_left() {
+    let (engine, store) = engine(settings());
+    store.always(Op::Complete, Fault::Fail);
+    granted(&engine, "k").await.complete(outcome()).await;
+    assert!(!engine.drain(Duration::from_millis(50)).await);
+    store.heal();
+    assert!(engine.drain(Duration::from_secs(10)).await);
+}
