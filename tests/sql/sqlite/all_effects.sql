@@ -1,0 +1,4 @@
+SELECT seq, key, route, resource, amount, token, attempt, process, at
+FROM effects
+WHERE ?1 IS NULL OR route = ?1
+ORDER BY seq

@@ -1,0 +1,5 @@
+SELECT seq, key, route, resource, amount, token, attempt, process, at
+FROM effects
+WHERE key = ?1
+  AND (?2 IS NULL OR route = ?2)
+ORDER BY seq

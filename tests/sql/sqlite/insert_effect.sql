@@ -1,0 +1,2 @@
+INSERT INTO effects (key, route, resource, amount, token, attempt, process)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

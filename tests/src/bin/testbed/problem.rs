@@ -1,0 +1,71 @@
+//! What the testbed itself refuses, as `application/problem+json`.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A problem of the testbed's own. Its type's last segment is `kind`.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, kind: &'static str, detail: impl ToString) -> Self {
+        Self { status, kind, detail: detail.to_string() }
+    }
+
+    /// The request cannot be understood. Nothing was done.
+    pub(crate) fn bad_request(detail: impl ToString) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// A route of the contract that is not served.
+    pub(crate) fn not_yet(what: &str) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", format!("This testbed does not serve {what} yet."))
+    }
+
+    /// The store could not say.
+    pub(crate) fn store(error: &dyn std::error::Error) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", error)
+    }
+
+    /// The ledger could not say whether the effect is written.
+    pub(crate) fn ledger(error: &sqlx::Error) -> Self {
+        tracing::error!(error = error as &dyn std::error::Error, "the ledger failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "ledger-failed", error)
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+#[derive(Serialize)]
+struct Members<'p> {
+    r#type: String,
+    title: &'p str,
+    status: u16,
+    detail: &'p str,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let members = Members {
+            r#type: format!("urn:testbed:problem:{}", self.kind),
+            title: self.status.canonical_reason().unwrap_or("Problem"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+        };
+        let mut response = (self.status, axum::Json(members)).into_response();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+}

@@ -1,0 +1,46 @@
+//! The store that `--store` names.
+
+use idempotency::{BoxStore, OpenError};
+use idempotency_memory::MemoryStore;
+use idempotency_sqlx::SqliteStore;
+
+use crate::error::StartError;
+use crate::options::Options;
+
+/// Opens the store, after making or upgrading its tables if that is asked for.
+pub(crate) async fn open(options: &Options) -> Result<BoxStore, StartError> {
+    let url = options.store.as_str();
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    if options.max_records.is_some() && scheme != "memory" {
+        return Err(StartError::usage("--max-records", "only the memory store takes it"));
+    }
+    match scheme {
+        "memory" if url == "memory:" => Ok(memory(options)),
+        "sqlite" => sqlite(url, options).await,
+        "postgres" | "postgresql" => Err(StartError::NotYet("a store in PostgreSQL")),
+        "mysql" | "mariadb" => Err(StartError::NotYet("a store in MySQL")),
+        "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => Err(StartError::NotYet("a store in Redis")),
+        // The URL may hold a password, so it is not repeated.
+        _ => Err(StartError::usage("--store", "not a store's URL; write memory: or sqlite:PATH")),
+    }
+}
+
+fn memory(options: &Options) -> BoxStore {
+    tracing::warn!("records are kept in this process's memory: a restart forgets them, and a second instance has its own");
+    match options.max_records {
+        Some(most) => BoxStore::new(MemoryStore::builder().max_records(most).build()),
+        None => BoxStore::new(MemoryStore::new()),
+    }
+}
+
+async fn sqlite(url: &str, options: &Options) -> Result<BoxStore, StartError> {
+    let sqlite = SqliteStore::options(url).busy_timeout(options.store_timeout);
+    if options.migrate {
+        sqlite.clone().migrate().await?;
+    }
+    match sqlite.open().await {
+        Ok(store) => Ok(BoxStore::new(store)),
+        Err(missing @ OpenError::Schema { .. }) => Err(StartError::NotMigrated(missing)),
+        Err(error) => Err(error.into()),
+    }
+}

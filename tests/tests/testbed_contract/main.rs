@@ -1,0 +1,8 @@
+//! The testbed answers as its contract says: options, routes, switches, and its end.
+
+mod end;
+mod options;
+mod records;
+mod routes;
+mod settings;
+mod switches;
