@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -169,6 +170,7 @@ pub(crate) struct WatchedBody(Option<Watched>);
 
 struct Watched {
     first: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    flushed: bool,
     rest: Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>,
     end: End,
     tracker: TaskTracker,
@@ -195,7 +197,7 @@ impl WatchedBody {
     {
         let rest = Box::pin(rest.map_err(Into::into));
         let runtime = tokio::runtime::Handle::current();
-        Self(Some(Watched { first, rest, end: End::ToCome(on_end), tracker, runtime }))
+        Self(Some(Watched { first, flushed: false, rest, end: End::ToCome(on_end), tracker, runtime }))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -229,9 +231,19 @@ impl WatchedBody {
 impl Watched {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let End::ToCome(_) = self.end {
+            if !self.flushed && matches!(self.first.front(), Some(Err(_))) {
+                // What came before the error is with the server and not yet on the wire: hyper flushes when it must wait.
+                self.flushed = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let frame = match self.first.pop_front() {
                 Some(frame) => Some(frame),
-                None => ready!(self.rest.as_mut().poll_frame(cx)),
+                // A panic counts as breaking off: nobody must poll such a body again.
+                None => match catch_unwind(AssertUnwindSafe(|| self.rest.as_mut().poll_frame(cx))) {
+                    Ok(polled) => ready!(polled),
+                    Err(_) => Some(Err("the handler panicked in its response's body".into())),
+                },
             };
             match frame {
                 Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),

@@ -126,10 +126,13 @@ impl<T: Send + 'static> Detaching<T> {
 
 impl<T> Detaching<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.work else { return Poll::Pending };
-        let done = ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(done)
+        // Taken out while it is polled: work that panicked is not handed to a task that would poll it again.
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
     }
 }
 

@@ -1,6 +1,5 @@
 //! A request with a key: read, claim, run, record, or answer from the record.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use idempotency::{Answer, Engine, Held, Key, Operation, Recovery, Store, StoreError};
+use idempotency::{Answer, Engine, Held, Key, Operation, Store, StoreError};
 use tower_service::Service;
 
 use crate::KeyRequired;
@@ -18,7 +17,7 @@ use crate::body::{BoxError, ResponseBody};
 use crate::future::Started;
 use crate::layer::{Config, KeySource, Outage};
 use crate::problem::Refusal;
-use crate::recording::Recording;
+use crate::recording::{Recording, after_unknown};
 use crate::scope::ScopeMissing;
 
 /// One keyed request on its way.
@@ -116,35 +115,16 @@ impl<S, St: Store> Keyed<S, St> {
         request.extensions_mut().insert(held.attempt().clone());
         let service = &mut self.service;
         let handled = AssertUnwindSafe(async { service.call(request).await }).catch_unwind().await;
+        let recording = Recording { engine: &self.engine, config: &self.config, operation };
         match handled {
-            Ok(Ok(response)) => {
-                let recording = Recording { engine: &self.engine, config: &self.config, operation };
-                Ok(recording.respond(held, response).await)
-            }
+            Ok(Ok(response)) => Ok(recording.respond(held, response).await),
             Ok(Err(error)) => {
                 after_unknown(held).await;
                 Err(error)
             }
-            Err(panic) => {
-                tracing::error!(attempt = ?held.attempt(), panic = message(&*panic), "the handler panicked");
-                after_unknown(held).await;
-                Ok(self.config.refuse(Refusal::HandlerPanicked).map(ResponseBody::whole))
-            }
+            Err(panic) => Ok(recording.after_panic(held, panic).await),
         }
     }
-}
-
-/// The handler ended without an answer.
-async fn after_unknown<St: Store>(held: Held<St>) {
-    match held.recovery() {
-        Recovery::Hold => held.mark_in_doubt(None).await,
-        Recovery::Rerun => held.release().await,
-    };
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// Reads a request's body. Whoever leaves before its end has run nothing.

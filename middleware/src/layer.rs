@@ -1,6 +1,7 @@
 //! The layer and its settings.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +19,22 @@ use crate::{Description, FingerprintRule, Idempotency, KeyFormat, RecordPolicy, 
 ///
 /// Every setter states its default and its risk. Mount it per route or per router, inside authentication and outside the
 /// handler; the crate's front page gives the whole order of layers.
-#[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct IdempotencyLayer<St> {
     engine: Engine<St>,
     pub(crate) config: Arc<Config>,
+}
+
+impl<St> Clone for IdempotencyLayer<St> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone(), config: Arc::clone(&self.config) }
+    }
+}
+
+impl<St> fmt::Debug for IdempotencyLayer<St> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer").field("config", &self.config).field("engine", &self.engine).finish()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -75,8 +87,8 @@ pub(crate) enum KeySource {
 
 pub(crate) type KeyFunction = dyn Fn(&Parts, &Bytes) -> Option<String> + Send + Sync;
 
-impl std::fmt::Debug for KeySource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "header {name}"),
             Self::Function(_) => f.write_str("function"),
@@ -278,7 +290,7 @@ impl<St: Store> IdempotencyLayer<St> {
         self.with(|config| config.problems.base(base))
     }
 
-    /// Where the rules of this endpoint are documented; sent as `Link: <…>; rel="describedby"` with a 400. Default none.
+    /// Where the rules of this endpoint are documented; sent as `Link: <…>; rel="describedby"` with every refusal. Default none.
     pub fn docs(self, url: Uri) -> Self {
         self.with(|config| {
             config.problems.docs(&url);

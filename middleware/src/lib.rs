@@ -81,13 +81,19 @@ pub use describe::Description;
 pub use extract::CurrentAttempt;
 pub use fingerprint::{BodyMode, FingerprintRule};
 pub use future::ResponseFuture;
+pub use header_key::InvalidKeyHeader;
 pub use idempotency;
 pub use idempotency::Attempt;
-pub use key_time::KeyFormat;
+pub use key_time::{KeyFormat, WrongKeyFormat};
 pub use layer::{IdempotencyLayer, KeyRequired, Outage};
-pub use problem::{Refusal, Responder};
-pub use record_policy::{RecordPolicy, Verdict};
+pub use problem::{KeyFault, Refusal, Responder};
+pub use record_policy::{OwnPolicy, RecordPolicy, Verdict};
 pub use recording::{StreamThrough, recorded};
 pub use scope::Scope;
 pub use service::Idempotency;
 pub use stored::SetCookie;
+
+/// The examples of the README are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

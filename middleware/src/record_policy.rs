@@ -93,7 +93,7 @@ fn by_table(status: StatusCode, recovery: Recovery) -> Verdict {
         // An unassigned status counts as the x00 of its class (RFC 9110 section 15).
         200..=399 => Verdict::Record,
         // A decision, such as a declined card.
-        402..=498 => Verdict::Record,
+        400..=499 => Verdict::Record,
         _ => unknown(recovery),
     }
 }
@@ -122,7 +122,7 @@ mod tests {
         const IN_DOUBT: [u16; 3] = [408, 425, 499];
         if RELEASED.contains(&code) {
             (Verdict::Release, Verdict::Release)
-        } else if IN_DOUBT.contains(&code) || code >= 500 || code < 200 {
+        } else if IN_DOUBT.contains(&code) || !(200..500).contains(&code) {
             (Verdict::InDoubt, Verdict::Release)
         } else {
             (Verdict::Record, Verdict::Record)

@@ -1,6 +1,8 @@
 //! From the handler's response to the record and the client.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -36,6 +38,8 @@ enum Read<B> {
     Stream(Begun<B>),
     /// The handler broke it off.
     BrokenOff(Begun<B>),
+    /// The handler panicked in it.
+    Panicked(Box<dyn Any + Send>),
 }
 
 /// What was read of a body, and the body.
@@ -63,15 +67,21 @@ impl<St: Store> Recording<'_, St> {
         match self.read(&mut parts, body).await {
             Read::Whole { bytes, trailers } => self.whole(held, verdict, parts, bytes, trailers).await,
             Read::Stream(begun) => self.stream(held, verdict, parts, begun).await,
-            Read::BrokenOff(begun) => {
-                let recorded = match held.recovery() {
-                    Recovery::Hold => held.mark_in_doubt(None).await,
-                    Recovery::Rerun => held.release().await,
-                };
-                match recorded {
-                    Recorded::Superseded => self.answer_on_record().await,
-                    Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
-                }
+            Read::BrokenOff(begun) => match after_unknown(held).await {
+                Recorded::Superseded => self.answer_on_record().await,
+                Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
+            },
+            Read::Panicked(panic) => self.after_panic(held, panic).await,
+        }
+    }
+
+    /// The handler panicked before anything was sent.
+    pub(crate) async fn after_panic<B>(&self, held: Held<St>, panic: Box<dyn Any + Send>) -> Response<ResponseBody<B>> {
+        tracing::error!(attempt = ?held.attempt(), panic = message(&*panic), "the handler panicked");
+        match after_unknown(held).await {
+            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Applied | Recorded::Pending(_) => {
+                self.config.refuse(Refusal::HandlerPanicked).map(ResponseBody::whole)
             }
         }
     }
@@ -91,13 +101,15 @@ impl<St: Store> Recording<'_, St> {
         }
         let mut length = 0;
         let mut trailers = None;
-        while let Some(frame) = begun.rest.frame().await {
-            let frame = match frame {
-                Ok(frame) => frame,
-                Err(error) => {
+        loop {
+            let frame = match AssertUnwindSafe(begun.rest.frame()).catch_unwind().await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
                     begun.first.push_back(Err(error.into()));
                     return Read::BrokenOff(begun);
                 }
+                Err(panic) => return Read::Panicked(panic),
             };
             let data = match frame.into_data() {
                 Ok(data) => data,
@@ -195,6 +207,19 @@ impl<St: Store> Recording<'_, St> {
         let outcome = outcome(parts, body, self.config.set_cookie);
         if outcome.size() > self.config.max_stored() { outcome.without_payload() } else { outcome }
     }
+}
+
+/// The handler ended without an answer.
+pub(crate) async fn after_unknown<St: Store>(held: Held<St>) -> Recorded {
+    match held.recovery() {
+        Recovery::Hold => held.mark_in_doubt(None).await,
+        Recovery::Rerun => held.release().await,
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// A response as this crate records it, for whoever [resolves](idempotency::Store::resolve) a record in doubt by what is now known

@@ -1,3 +1,6 @@
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{Response, Uri};
 use serde_json::{Value, json};
 
 use super::*;
@@ -63,6 +66,13 @@ fn every_reason_is_answered_as_the_table_says() {
         assert_eq!(body["retryable"], retry_after.is_some(), "{refusal:?}");
         assert_eq!(response.extensions().get::<Refusal>(), Some(&refusal));
     }
+}
+
+#[test]
+fn every_problem_type_is_listed() {
+    let listed: std::collections::BTreeSet<_> = PROBLEM_TYPES.into();
+    let answered = table().into_iter().map(|(_, _, kind, _)| kind).collect();
+    assert_eq!(listed, answered);
 }
 
 #[test]

@@ -68,6 +68,14 @@ fn lengths_that_cannot_be_are_refused_without_an_allocation() {
         let bytes = [&[1, 0, 200][..], tail].concat();
         assert_eq!(StoredResponse::decode(&bytes.into()), Err(UnreadableResponse::Malformed));
     }
+    // No headers and no body, with a number that is not in its shortest spelling, and one past 64 bits.
+    let too_many = [&[0x80; 9][..], &[0x02]].concat();
+    for none in [&[0x80, 0x00][..], &too_many] {
+        for (headers, body) in [(none, &[0][..]), (&[0], none)] {
+            let bytes = [&[1, 0, 200], headers, body].concat();
+            assert_eq!(StoredResponse::decode(&bytes.into()), Err(UnreadableResponse::Malformed));
+        }
+    }
     // A length that is longer than the rest, as the length of a name, a value and a body.
     for head in [&b"\x01\x00\xC8\x01"[..], b"\x01\x00\xC8\x01\x01a", b"\x01\x00\xC8\x00"] {
         let bytes = [head, &most].concat();

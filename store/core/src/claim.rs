@@ -146,6 +146,7 @@ pub enum ResolveVerdict {
 }
 
 /// The answer to a [`Resolve`].
+#[must_use = "a resolution that was not applied settles nothing"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// Done.

@@ -12,8 +12,8 @@ use crate::held::Held;
 use crate::renewals::Renewals;
 use crate::time::BootInstant;
 use crate::{
-    Attempt, Claim, Claimed, Fingerprint, Grant, InFlight, Key, Nonce, RecordId, ScopeId, Settings, Store, StoreError,
-    StoreErrorKind, Timestamp, dead_for,
+    Attempt, Claim, Claimed, Fingerprint, Grant, InFlight, Key, Nonce, RecordId, ScopeId, Settings, State, Store,
+    StoreError, StoreErrorKind, Timestamp, dead_for,
 };
 
 /// A store together with the settings of one kind of work. Clones share everything.
@@ -63,6 +63,12 @@ impl Operation {
     #[must_use]
     pub const fn new(scope: ScopeId, key: Key, fingerprint: Fingerprint) -> Self {
         Self { scope, key, fingerprint, key_time: None, room: 64 * 1024 }
+    }
+
+    /// Which record it has.
+    #[must_use]
+    pub fn record_id(&self) -> RecordId {
+        RecordId::new(&self.scope, &self.key)
     }
 }
 
@@ -117,6 +123,7 @@ impl<St: Store> Engine<St> {
     ///
     /// # Cancel safety
     /// May be dropped and called again.
+    #[must_use = "work may be left"]
     pub async fn drain(&self, limit: Duration) -> bool {
         self.inner.tracker.close();
         timeout(limit, self.inner.tracker.wait()).await.is_ok()
@@ -133,6 +140,9 @@ impl<St: Store> Engine<St> {
     /// attempt to end: nothing is left.
     pub async fn claim(&self, operation: &Operation) -> Result<Answer<St>, StoreError> {
         let settings = &self.inner.settings;
+        if settings.renew {
+            self.inner.renewals.ensure_running(&Arc::downgrade(&self.inner), settings.lease.length() / 3).await;
+        }
         let mut claim = self.claim_of(operation);
         let give_up = match settings.in_flight {
             InFlight::Reject => None,
@@ -162,8 +172,8 @@ impl<St: Store> Engine<St> {
         }
     }
 
-    /// What is on record for an operation whose own attempt was superseded. Runs nothing: if the key turns out to be
-    /// free it is left free, and the answer is [`Claimed::InFlight`] with no time left.
+    /// What is on record for an operation whose own attempt was superseded. Runs nothing and takes nothing over: unless the
+    /// record has an answer, this one is [`Claimed::InFlight`] with no time left.
     ///
     /// # Errors
     /// [`StoreError`] when the store could not say.
@@ -172,8 +182,13 @@ impl<St: Store> Engine<St> {
     /// As [`Engine::claim`].
     pub async fn look(&self, operation: &Operation) -> Result<Claimed, StoreError> {
         let claim = self.claim_of(operation);
-        let answer = self.ask(&claim).await?;
+        let entry = timeout(self.inner.settings.store_timeout, self.inner.store.inspect(&claim.id));
+        let entry = entry.await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
+        // A claim beside an attempt that runs could take it over.
+        let answered = entry.is_some_and(|e| matches!(e.state, State::Completed | State::Tombstone | State::InDoubt));
+        let answer = if answered { self.ask(&claim).await? } else { Claimed::InFlight { lease_left: Duration::ZERO } };
         if let Claimed::Granted(_) = answer {
+            // Forgotten between the two questions.
             self.abandon_until_answered(claim.id, claim.nonce);
             return Ok(Claimed::InFlight { lease_left: Duration::ZERO });
         }
@@ -183,7 +198,7 @@ impl<St: Store> Engine<St> {
     fn claim_of(&self, operation: &Operation) -> Claim {
         let settings = &self.inner.settings;
         Claim {
-            id: RecordId::new(&operation.scope, &operation.key),
+            id: operation.record_id(),
             fingerprint: operation.fingerprint,
             nonce: Nonce::random(),
             lease: settings.lease,
@@ -202,7 +217,7 @@ impl<St: Store> Engine<St> {
         let attempt = Attempt::new(operation.key.clone(), claim.id, claim.nonce, grant, asked, serial);
         if self.inner.settings.renew {
             let every = self.inner.settings.lease.length() / 3;
-            self.inner.renewals.start(&Arc::downgrade(&self.inner), &attempt, every);
+            self.inner.renewals.start(&attempt, every);
         }
         Held::new(self.clone(), attempt)
     }

@@ -68,7 +68,7 @@ pub use key::{InvalidKey, Key, KeyRules};
 pub use life::{AgeLimit, KeyClass, Life, Recovery, Windows};
 pub use outcome::{LONGEST_LOCATION, Outcome, Tombstone};
 pub use record::{DeadNonces, Record, Standing, State, Stored, TOKEN_HOLD};
-pub use run::{Ran, RunError, WorkError, run};
+pub use run::{Ran, RunError, WorkError, recorded, run};
 pub use settings::{InFlight, Settings};
 pub use store::{OpenError, Store, StoreError, StoreErrorKind, dead_for};
 pub use sweeper::Sweeper;

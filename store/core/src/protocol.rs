@@ -247,7 +247,6 @@ fn free(record: &mut Record, now: Timestamp) {
 
 /// Resolves a record in doubt, if its token is the one the resolver saw. The old attempt's nonce is
 /// replaced, so that a late completion cannot contradict the resolution.
-#[must_use]
 pub fn resolve(record: Option<&mut Record>, resolve: &Resolve, now: Timestamp) -> Resolved {
     let Some(record) = record else { return Resolved::Missing };
     let Some(state) = record.state(now) else { return Resolved::Missing };

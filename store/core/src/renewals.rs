@@ -33,12 +33,25 @@ impl Renewals {
         Self { base: Instant::now(), queue: Mutex::default(), sooner: Notify::new() }
     }
 
-    /// Keeps `attempt` renewed until [`Renewals::stop`]. Must be called in a tokio runtime.
-    pub(crate) fn start<St: Store>(&self, engine: &Weak<Inner<St>>, attempt: &Attempt, every: Duration) {
-        let mut queue = self.queue.lock();
-        if queue.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            queue.task = Some(tokio::spawn(renew_when_due(engine.clone(), every)));
+    /// Sees to it that somebody renews. Must be called in a tokio runtime, and before the work that is to be renewed: a task that was
+    /// just spawned waits for this worker alone, and work that blocks it would block its own renewal.
+    pub(crate) async fn ensure_running<St: Store>(&self, engine: &Weak<Inner<St>>, every: Duration) {
+        let spawned = {
+            let mut queue = self.queue.lock();
+            let missing = queue.task.as_ref().is_none_or(JoinHandle::is_finished);
+            if missing {
+                queue.task = Some(tokio::spawn(renew_when_due(engine.clone(), every)));
+            }
+            missing
+        };
+        if spawned {
+            tokio::task::yield_now().await;
         }
+    }
+
+    /// Keeps `attempt` renewed until [`Renewals::stop`].
+    pub(crate) fn start(&self, attempt: &Attempt, every: Duration) {
+        let mut queue = self.queue.lock();
         self.put(&mut queue, attempt, Instant::now() + every);
     }
 

@@ -1,6 +1,7 @@
 //! The same protection for a plain function: a queue consumer, a cron job.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -66,21 +67,21 @@ where
         Ok(value) => value,
         Err(WorkError::NothingDone(error)) => {
             held.release().await;
-            return Err(RunError::Work(error));
+            return Err(RunError::Work(WorkError::NothingDone(error)));
         }
         Err(WorkError::Unknown(error)) => {
             after_unknown(held).await;
-            return Err(RunError::Work(error));
+            return Err(RunError::Work(WorkError::Unknown(error)));
         }
     };
-    let payload = match encode(&value) {
-        Ok(payload) => payload,
+    let outcome = match recorded(&value) {
+        Ok(outcome) => outcome,
         Err(error) => {
             held.complete(Outcome::not_kept(0)).await;
             return Err(RunError::Value(error));
         }
     };
-    match held.complete(Outcome::new(0, payload)).await {
+    match held.complete(outcome).await {
         Recorded::Applied => Ok(Ran { value, replayed: false }),
         Recorded::Pending(_) if recovery == Recovery::Hold => Ok(Ran { value, replayed: false }),
         Recorded::Pending(error) => Err(RunError::Store(error)),
@@ -108,8 +109,19 @@ fn replay<T: DeserializeOwned, E>(claimed: Claimed) -> Result<Ran<T>, RunError<E
         Claimed::TooOld => RunError::TooOld,
         Claimed::FromTheFuture => RunError::FromTheFuture,
         Claimed::Full => RunError::Full,
-        Claimed::InFlight { .. } | Claimed::Granted(_) | Claimed::Refused => RunError::InFlight,
+        Claimed::InFlight { lease_left } => RunError::InFlight { lease_left },
+        // The engine keeps these to itself; if one came through, asking again is right.
+        Claimed::Granted(_) | Claimed::Refused => RunError::InFlight { lease_left: Duration::ZERO },
     })
+}
+
+/// A value as [`run`] records it, for whoever [resolves](Store::resolve) a record in doubt by what is now known to have
+/// happened: duplicates then get this value.
+///
+/// # Errors
+/// When the value cannot be written as JSON.
+pub fn recorded<T: Serialize>(value: &T) -> Result<Outcome, serde_json::Error> {
+    Ok(Outcome::new(0, encode(value)?))
 }
 
 /// The format version in front of a recorded value: JSON follows.
@@ -158,10 +170,13 @@ impl<E> From<E> for WorkError<E> {
 pub enum RunError<E> {
     /// The work failed.
     #[error("the work failed")]
-    Work(#[source] E),
+    Work(WorkError<E>),
     /// It is running elsewhere; ask again later.
     #[error("the operation is running elsewhere")]
-    InFlight,
+    InFlight {
+        /// Until its lease ends, if nobody renews it.
+        lease_left: Duration,
+    },
     /// An attempt ended and nobody knows whether its effect happened.
     #[error("nobody knows whether attempt {} had its effect", .0.attempt)]
     InDoubt(Doubt),

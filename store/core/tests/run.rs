@@ -114,7 +114,7 @@ async fn dropped_work_is_left_to_its_lease() {
         std::future::pending::<Result<u32, WorkError<io::Error>>>().await
     };
     let _ = tokio::time::timeout(Duration::from_millis(20), run(&engine, &operation("a"), endless)).await;
-    assert!(matches!(effects.ok(&engine).await, Err(RunError::InFlight)));
+    assert!(matches!(effects.ok(&engine).await, Err(RunError::InFlight { .. })));
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert!(matches!(effects.ok(&engine).await, Err(RunError::InDoubt(_))));
     assert_eq!(effects.count(), 1);
@@ -166,5 +166,5 @@ async fn sixty_four_runs_at_once_have_one_effect() {
     let (engine, effects) = (engine(Recovery::Hold).0, Effects::default());
     let runs = futures_util::future::join_all((0..64).map(|_| effects.ok(&engine))).await;
     assert_eq!(effects.count(), 1);
-    assert!(runs.iter().all(|ran| matches!(ran, Ok(_) | Err(RunError::InFlight))));
+    assert!(runs.iter().all(|ran| matches!(ran, Ok(_) | Err(RunError::InFlight { .. }))));
 }

@@ -1,6 +1,7 @@
 //! Inspect and list: what an operator sees, judged when asked.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Harness;
 use super::situation::Situation;
@@ -51,7 +52,7 @@ pub async fn listings_follow_the_clock<H: Harness>(harness: &H) {
     let done = Subject::new(harness);
     assert_eq!(done.grant().await.complete().await, Settled::Applied);
     let steps = [
-        (LEASE - LEASE, Some(State::InFlight), Some(State::Completed)),
+        (Duration::ZERO, Some(State::InFlight), Some(State::Completed)),
         (LEASE, Some(State::InDoubt), Some(State::Completed)),
         (RESPONSE - LEASE, Some(State::InDoubt), Some(State::Tombstone)),
         (TOMBSTONE - RESPONSE, Some(State::InDoubt), None),
@@ -119,7 +120,7 @@ pub async fn a_listing_continues_after_any_id<H: Harness>(harness: &H) {
 }
 
 fn without_age(entry: Entry) -> Entry {
-    Entry { age: std::time::Duration::ZERO, ..entry }
+    Entry { age: Duration::ZERO, ..entry }
 }
 
 /// Every page from the first to the last.

@@ -271,6 +271,7 @@ behaviours! { $
     sweep {
         a_sweep_removes_nothing_that_counts,
         a_sweep_drops_payloads_whose_window_is_over,
+        a_sweep_leaves_a_renewed_claim_alone,
         a_tombstone_is_purged_when_its_window_is_over,
         an_expired_row_stays_for_its_token,
         the_purge_of_a_doubt_is_counted_as_an_escape,

@@ -1,5 +1,7 @@
 //! Resolve: somebody found out.
 
+use std::time::Duration;
+
 use super::Harness;
 use super::situation::Situation;
 use super::support::{
@@ -35,7 +37,7 @@ pub async fn a_doubt_resolved_as_happened_is_replayed<H: Harness>(harness: &H) {
         panic!("not a replay")
     };
     assert_eq!(found, outcome());
-    assert_lasts(harness, age, std::time::Duration::ZERO);
+    assert_lasts(harness, age, Duration::ZERO);
     assert_lasts(harness, time_left, RESPONSE);
     almost(harness, RESPONSE).await;
     assert_eq!(replayed(scene.subject.claim().await), outcome());

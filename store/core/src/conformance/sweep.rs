@@ -3,7 +3,7 @@
 use super::Harness;
 use super::situation::Situation;
 use super::support::{
-    DEAD_FOR, LEASE, RESPONSE, Subject, TOMBSTONE, almost, arrive, ok, outcome, sweep, tick, windows,
+    DEAD_FOR, LEASE, RESPONSE, Subject, TOMBSTONE, almost, arrive, lease, ok, outcome, sweep, tick, windows,
 };
 use crate::{Claimed, Life, Nonce, Outcome, Recovery, Settled, State, Store, Swept, TOKEN_HOLD};
 
@@ -38,6 +38,26 @@ pub async fn a_sweep_drops_payloads_whose_window_is_over<H: Harness>(harness: &H
     assert_eq!((after.status, &after.location), (201, &before.location));
     assert_eq!(after.completed_at, before.completed_at);
     assert_eq!(scene.attempt().complete().await, Settled::AlreadyApplied);
+}
+
+/// A claim that is renewed outlives every window and its own token's hold, whatever sweeps beside it.
+pub async fn a_sweep_leaves_a_renewed_claim_alone<H: Harness>(harness: &H) {
+    for recovery in [Recovery::Hold, Recovery::Rerun] {
+        let subject = Subject::with(harness, Life::new(recovery, windows(LEASE, LEASE)));
+        let long = TOKEN_HOLD / 2;
+        let attempt = subject.but(|claim| claim.lease = lease(long)).grant().await;
+        for _ in 0..6 {
+            almost(harness, long).await;
+            assert_eq!(sweep(harness).await.purged, 0);
+            assert!(matches!(subject.claim().await, Claimed::InFlight { .. }));
+            assert_eq!(attempt.renew_for(long).await, Settled::Applied);
+        }
+        almost(harness, long).await;
+        assert_eq!(attempt.complete().await, Settled::Applied);
+        assert!(matches!(subject.claim().await, Claimed::Replay { .. }));
+        harness.advance(2 * TOKEN_HOLD).await;
+        while sweep(harness).await.more {}
+    }
 }
 
 /// A completed record is purged strictly after its tombstone window, and is no escape.
