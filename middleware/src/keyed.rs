@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use idempotency::{Answer, Engine, Held, Key, Operation, Store, StoreError};
+use idempotency::{Answer, Attempt, Engine, Held, Key, Operation, Store, StoreError};
 use tower_service::Service;
 
 use crate::KeyRequired;
@@ -60,6 +60,10 @@ impl<S, St: Store> Keyed<S, St> {
             Ok((bytes, None)) => return self.pass(Request::from_parts(parts, bytes.into())).await,
             Err(refusal) => return Ok(self.config.refuse(refusal).map(ResponseBody::whole)),
         };
+        if parts.extensions.get::<Attempt>().is_some_and(|outer| *outer.record_id() == operation.record_id()) {
+            // The layer is mounted twice, and the outer one holds this very claim.
+            return self.pass(Request::from_parts(parts, bytes.into())).await;
+        }
         started.set();
         let tracked = self.engine.tracker().token();
         let answer = self.engine.claim(&operation).await;

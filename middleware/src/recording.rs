@@ -57,6 +57,10 @@ impl<St: Store> Recording<'_, St> {
     {
         let (mut parts, body) = response.into_parts();
         let said = parts.extensions.remove::<Verdict>();
+        if let Some(mark) = &self.config.replay_header {
+            // A handler may forward somebody else's replay; to this client it is the first answer.
+            parts.headers.remove(mark);
+        }
         let verdict = said.unwrap_or_else(|| self.config.record.verdict(parts.status, held.recovery()));
         if verdict == Verdict::Release {
             return match held.release().await {

@@ -89,7 +89,7 @@ impl Config {
             value.as_bytes().get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
         };
         self.methods.contains(request.method())
-            && !headers.contains_key(UPGRADE)
+            && !headers.get_all(UPGRADE).iter().any(is_upgrade)
             && !headers.get(CONTENT_TYPE).is_some_and(grpc)
     }
 
@@ -102,3 +102,10 @@ impl Config {
 
 /// Of `application/grpc`, `application/grpc+proto`, `application/grpc-web`, ...
 const GRPC: &[u8] = b"application/grpc";
+
+/// Whether the client wants to leave HTTP behind. An offer of `h2c` does not: some HTTP clients put it on every plain
+/// request, and their keys must not be ignored for it.
+fn is_upgrade(value: &http::HeaderValue) -> bool {
+    let mut protocols = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    protocols.any(|protocol| !protocol.eq_ignore_ascii_case(b"h2c"))
+}

@@ -1,4 +1,5 @@
 //! What the layer allocates, counted.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use axum::Router;
 use axum::body::Body;

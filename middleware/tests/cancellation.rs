@@ -1,4 +1,5 @@
 //! Clients that leave: before, during and after the work; over HTTP/1 and HTTP/2; and outer timeouts.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,7 +64,16 @@ impl Service {
             });
             Response::new(Body::new(StreamBody::new(Box::pin(chunks))))
         };
-        Router::new().route("/charge", post(charge)).route("/long", post(long)).layer(self.layer.clone())
+        let broken = async || {
+            let chunks =
+                [Ok(Frame::data(Bytes::from_static(b"the first half"))), Err(std::io::Error::other("no more"))];
+            Response::new(Body::new(StreamBody::new(futures_util::stream::iter(chunks))))
+        };
+        Router::new()
+            .route("/broken", post(broken))
+            .route("/charge", post(charge))
+            .route("/long", post(long))
+            .layer(self.layer.clone())
     }
 
     async fn serve(&self) -> std::net::SocketAddr {
@@ -212,6 +222,19 @@ async fn a_client_that_leaves_during_a_streamed_response_does_not_stop_it() {
     assert_eq!(service.ended(), 1, "read to its end");
     assert_eq!(service.post("/long").await.status(), StatusCode::GONE);
     assert_eq!(service.begun(), 1);
+}
+
+#[tokio::test]
+async fn a_response_that_the_handler_breaks_off_reaches_the_client_as_far_as_it_came() {
+    let service = Service::new();
+    let mut client = TcpStream::connect(service.serve().await).await.unwrap();
+    let request = b"POST /broken HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\ncontent-length: 4\r\n\r\n{}\r\n";
+    client.write_all(request).await.unwrap();
+    let mut got = Vec::new();
+    let _ = client.read_to_end(&mut got).await; // ends with a reset or without the last chunk
+    let got = String::from_utf8(got).unwrap();
+    assert!(got.starts_with("HTTP/1.1 200") && got.contains("the first half") && !got.contains("\r\n0\r\n"), "{got:?}");
+    service.eventually(State::InDoubt).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The layer over bare hyper, without a framework.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

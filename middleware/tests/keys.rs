@@ -298,6 +298,18 @@ async fn upgrades_and_grpc_pass_through() {
 }
 
 #[tokio::test]
+async fn an_offer_of_h2c_is_no_upgrade_and_its_key_counts() {
+    let rig = Rig::new();
+    let app = rig.counting(rig.layer());
+    for offered in ["h2c", "H2C", "h2c, h2c"] {
+        let request = || Request::post("/x").header(KEY, "k1").header(UPGRADE, offered).body(Body::empty()).unwrap();
+        send(&app, request()).await;
+        assert!(send(&app, request()).await.is_replay(), "{offered}");
+    }
+    assert_eq!(rig.runs.count(), 1);
+}
+
+#[tokio::test]
 async fn case_06_a_missing_key_passes_where_it_is_optional() {
     let rig = Rig::new();
     let app = rig.counting(rig.layer());

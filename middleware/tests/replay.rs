@@ -237,6 +237,14 @@ async fn the_mark_of_a_replay_can_have_another_name_or_none() {
 }
 
 #[tokio::test]
+async fn a_first_answer_has_no_mark_even_if_its_handler_forwards_a_replay() {
+    let rig = Rig::new();
+    let app = rig.app(rig.layer(), |_| ([("Idempotent-Replayed", "true")], "of an upstream service"));
+    assert!(!send(&app, charge("k1")).await.is_replay());
+    assert!(send(&app, charge("k1")).await.is_replay());
+}
+
+#[tokio::test]
 async fn refusals_and_requests_without_a_key_have_no_mark() {
     let rig = Rig::new();
     let app = rig.counting(rig.layer());

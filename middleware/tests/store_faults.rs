@@ -1,4 +1,5 @@
 //! What the layer does when its store fails it.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,9 @@ use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
 use http_body_util::BodyExt as _;
 use idempotency::faults::{Fault, FaultyStore, Op};
-use idempotency::{Entry, Key, Lease, Outcome, RecordId, Recovery, Resolve, ResolveVerdict, ScopeId, State, Store};
+use idempotency::{
+    Entry, Key, Lease, Outcome, RecordId, Recovery, Resolve, ResolveVerdict, Resolved, ScopeId, State, Store,
+};
 use idempotency_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
@@ -74,7 +77,7 @@ impl Bench {
         let token_seen = self.entry().await.unwrap().token.unwrap();
         let verdict = ResolveVerdict::Happened(outcome);
         let resolve = Resolve { id: id(), token_seen, verdict, who: "ops".into(), why: "bank statement".into() };
-        self.store.resolve(&resolve).await.unwrap();
+        assert_eq!(self.store.resolve(&resolve).await.unwrap(), Resolved::Applied);
     }
 }
 

@@ -139,7 +139,7 @@ fn the_rules_are_published() {
     let (_folder, server) = started(&[]);
     let rules = server.get("/.well-known/idempotency").json();
     assert_eq!(rules["key_required"], true);
-    assert_eq!(rules["methods"], json!(["POST", "PATCH"]));
+    assert_eq!(rules["methods"], json!(["POST"]));
     assert_eq!(rules["response_window"], "PT24H");
     assert_eq!(rules["tombstone_window"], "PT720H");
     assert_eq!((&rules["in_flight"], &rules["in_flight_wait"]), (&json!("wait"), &json!("PT10S")));

@@ -34,8 +34,8 @@ use mime::Mime;
 /// let shared = FingerprintRule::default().without_route();
 ///
 /// // Only what the caller says that matters.
-/// let own = FingerprintRule::from_fn(|parts, _body| {
-///     idempotency::Fingerprint::of([parts.uri.path()])
+/// let own = FingerprintRule::from_fn(|parts, body| {
+///     idempotency::Fingerprint::of([parts.method.as_str().as_bytes(), body])
 /// });
 /// ```
 #[derive(Clone)]
@@ -79,7 +79,8 @@ pub enum BodyMode {
 impl FingerprintRule {
     /// A fingerprint of one's own. It decides alone: the setters of this type do not change it.
     ///
-    /// A part that is forgotten here lets another request pass for a retry.
+    /// A part that is forgotten here lets another request pass for a retry. Inside a nested axum router `parts.uri` is cut; the
+    /// path that the client sent is in the extension `axum::extract::OriginalUri`.
     pub fn from_fn(rule: impl Fn(&Parts, &Bytes) -> Fingerprint + Send + Sync + 'static) -> Self {
         Self(Rule::Own(Arc::new(rule)))
     }

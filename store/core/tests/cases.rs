@@ -1,4 +1,5 @@
 //! Real faults of other systems that are faults of a store, or of taking over, each under its number in the project's collection.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::time::Duration;
 

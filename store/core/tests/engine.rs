@@ -1,4 +1,5 @@
 //! Claiming, keeping and settling, over an in-process store that misbehaves on command.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use idempotency::faults::{Fault, FaultyStore, Op};
 use idempotency::{
     Answer, Claimed, Engine, Fingerprint, Held, InFlight, Key, Lease, Life, Operation, Outcome, RecordId, Recorded,
-    Recovery, Resolve, ResolveVerdict, ScopeId, Settings, State, Store, StoreErrorKind, Sweeper, Windows,
+    Recovery, Resolve, ResolveVerdict, Resolved, ScopeId, Settings, State, Store, StoreErrorKind, Sweeper, Windows,
 };
 use idempotency_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
@@ -246,7 +247,7 @@ async fn recording_in_the_background_yields_to_a_resolution() {
     let other = Outcome::new(200, Bytes::from_static(b"resolved"));
     let verdict = ResolveVerdict::Happened(other.clone());
     let resolve = Resolve { id, token_seen, verdict, who: "ops".into(), why: "looked it up".into() };
-    store.resolve(&resolve).await.unwrap();
+    assert_eq!(store.resolve(&resolve).await.unwrap(), Resolved::Applied);
     store.heal();
     assert!(engine.drain(Duration::from_secs(10)).await, "superseded is an answer");
     let Answer::DoNot(Claimed::Replay { outcome, .. }) = claim(&engine, "k").await else { panic!("completed") };
@@ -265,6 +266,26 @@ async fn a_broken_connection_gets_one_safe_retry() {
     let error = engine.claim(&operation("other")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     eventually(&store, "other", State::Released).await;
+}
+
+#[tokio::test]
+async fn a_superseded_attempt_takes_nothing_from_the_one_that_runs() {
+    let (engine, store) = engine(rerun().without_renewal());
+    let first = granted(&engine, "k").await;
+    eventually_free_to_take(&first).await;
+    let second = granted(&engine, "k").await;
+    eventually_free_to_take(&second).await; // its lease is over as well, and nobody took over
+    assert!(matches!(first.complete(outcome()).await, Recorded::Superseded));
+    let told = engine.look(&operation("k")).await.unwrap();
+    assert_eq!(told, Claimed::InFlight { lease_left: Duration::ZERO });
+    assert_eq!(state(&store, "k").await, Some(State::InFlight));
+    assert!(matches!(second.complete(outcome()).await, Recorded::Applied));
+    assert!(matches!(engine.look(&operation("k")).await.unwrap(), Claimed::Replay { .. }));
+}
+
+async fn eventually_free_to_take(held: &Held<Faulty>) {
+    held.attempt().lost().await;
+    sleep(Duration::from_millis(5)).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The same protection for plain functions.
+#![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -155,13 +155,19 @@ pub async fn raising_the_maximum_age_admits_no_forgotten_key<H: Harness>(harness
     }
     for sweeping in [false, true] {
         let now = warm(harness, MAX_AGE).await;
-        let done = dated(harness, now);
+        // Each is younger than the one before, so that no floor but its own keeps it out.
+        let mut second = Duration::ZERO;
+        let mut made = || {
+            second += Duration::from_secs(1);
+            now.after(second)
+        };
+        let done = dated(harness, made());
         assert_eq!(done.grant().await.complete().await, Settled::Applied);
-        let doubtful = dated(harness, now);
+        let doubtful = dated(harness, made());
         doubtful.grant().await;
-        let abandoned = dated(harness, now);
+        let abandoned = dated(harness, made());
         assert_eq!(abandoned.grant().await.complete().await, Settled::Applied);
-        let taken_over = dated(harness, now).with_life(aged(Recovery::Rerun, MAX_AGE, "test"));
+        let taken_over = dated(harness, made()).with_life(aged(Recovery::Rerun, MAX_AGE, "test"));
         taken_over.grant().await;
         harness.advance(LEASE).await;
         let opaque = taken_over.but(|claim| claim.key_time = None).with_life(Life::default());
@@ -173,12 +179,12 @@ pub async fn raising_the_maximum_age_admits_no_forgotten_key<H: Harness>(harness
             harness.advance(TOKEN_HOLD).await;
             while sweep(harness).await.more {}
         }
+        let raised = aged(Recovery::Hold, 100 * MAX_AGE, "test");
         for key in [&done, &doubtful, &abandoned, &taken_over] {
-            let raised = key.with_life(aged(Recovery::Hold, 100 * MAX_AGE, "test"));
-            assert_eq!(raised.claim().await, Claimed::TooOld, "sweeping: {sweeping}");
+            assert_eq!(key.with_life(raised.clone()).claim().await, Claimed::TooOld, "sweeping: {sweeping}");
         }
         // A key made later was not forgotten.
-        dated(harness, now.after(tick(harness))).with_life(aged(Recovery::Hold, 100 * MAX_AGE, "test")).grant().await;
+        dated(harness, made()).with_life(raised).grant().await;
     }
 }
 

@@ -79,6 +79,7 @@ mod claims;
 mod contents;
 mod keys;
 mod listing;
+mod lives;
 mod races;
 mod resolve;
 mod settle;
@@ -146,7 +147,6 @@ macro_rules! behaviours {
 behaviours! { $
     claims {
         an_absent_key_is_granted,
-        a_grant_tells_the_recovery_of_the_first_claim,
         a_duplicate_is_answered_in_every_state,
         a_repeated_claim_is_answered_in_every_state,
         another_request_is_a_mismatch_in_every_state,
@@ -156,6 +156,12 @@ behaviours! { $
         a_duplicate_that_is_not_granted_writes_nothing,
         a_held_record_is_in_doubt_since_the_end_of_its_lease,
         a_rerun_record_is_taken_over_at_the_end_of_its_lease,
+        a_replay_tells_its_age_and_the_time_left,
+        forgetting_a_doubt_is_a_possible_escape,
+        a_duplicate_may_ask_for_other_room,
+    }
+    lives {
+        a_grant_tells_the_recovery_of_the_first_claim,
         an_attempt_in_flight_ends_by_its_lease_and_by_no_window,
         a_duplicate_configured_rerun_does_not_take_over_a_held_attempt,
         a_duplicate_configured_hold_takes_over_a_rerun_attempt,
@@ -163,10 +169,7 @@ behaviours! { $
         life_settings_are_kept_over_a_release,
         life_settings_are_fresh_after_expiry,
         a_free_key_takes_the_fingerprint_of_its_next_claim,
-        a_replay_tells_its_age_and_the_time_left,
-        forgetting_a_doubt_is_a_possible_escape,
         the_longest_settings_are_held,
-        a_duplicate_may_ask_for_other_room,
     }
     settle {
         a_completion_is_answered_in_every_state,
@@ -233,6 +236,7 @@ behaviours! { $
         a_token_is_at_least_the_clock,
         a_row_stays_while_its_token_is_held,
         a_row_stays_while_a_fence_token_ahead_of_the_clock_is_held,
+        a_token_ahead_of_the_clock_is_kept_over_expiry,
         tokens_rise_while_the_clock_steps_back,
         a_step_back_lets_nobody_in,
     }

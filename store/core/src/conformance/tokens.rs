@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::Harness;
 use super::situation::Situation;
-use super::support::{LEASE, Subject, TOMBSTONE, arrive, ok, store_time, sweep, tick};
-use crate::{FencingToken, Nonce, Resolved, Settled, State, Store, TOKEN_HOLD};
+use super::support::{LEASE, Subject, TOMBSTONE, arrive, ok, store_time, sweep, tick, windows};
+use crate::{
+    Claimed, FencingToken, Life, Nonce, Recovery, ResolveVerdict, Resolved, Settled, State, Store, TOKEN_HOLD,
+};
 
 /// Tokens rise over release, takeover, abandon, resolution, expiry and purge.
 pub async fn tokens_rise_whatever_happens_in_between<H: Harness>(harness: &H) {
@@ -93,12 +95,34 @@ pub async fn a_row_stays_while_a_fence_token_ahead_of_the_clock_is_held<H: Harne
     let scene = Situation::InDoubtMarked.arrange(harness).await;
     let now = store_time(harness).await;
     let opened = FencingToken::new(now.after(ahead).micros().unsigned_abs()).expect("a token");
-    let verdict = crate::ResolveVerdict::DidNotHappen { fence_token: Some(opened) };
+    let verdict = ResolveVerdict::DidNotHappen { fence_token: Some(opened) };
     assert_eq!(scene.subject.resolve(scene.holder.token, verdict).await, Resolved::Applied);
     harness.advance(ahead + TOKEN_HOLD / 2).await;
     while sweep(harness).await.more {}
     assert_eq!(scene.subject.entry().await.token, Some(opened));
     assert!(scene.subject.grant().await.holder.token > opened);
+}
+
+/// A new life takes its first token above the old life's last one, also when that is ahead of the clock.
+pub async fn a_token_ahead_of_the_clock_is_kept_over_expiry<H: Harness>(harness: &H) {
+    let brief = Life::new(Recovery::Hold, windows(LEASE, LEASE));
+    for completed in [true, false] {
+        let subject = Subject::with(harness, brief.clone());
+        let first = subject.grant().await;
+        assert_eq!(first.mark(None).await, Settled::Applied);
+        let ahead = FencingToken::new(first.holder.token.get() + 1_000_000_000).expect("a token");
+        let verdict = ResolveVerdict::DidNotHappen { fence_token: Some(ahead) };
+        assert_eq!(subject.resolve(first.holder.token, verdict).await, Resolved::Applied);
+        let last = subject.grant().await;
+        if completed {
+            assert_eq!(last.complete().await, Settled::Applied);
+        }
+        harness.advance(2 * LEASE).await;
+        assert_eq!(subject.state().await, None);
+        let next = subject.grant().await;
+        assert_eq!((next.grant.attempt, next.grant.possible_escape), (1, !completed));
+        assert!(next.holder.token > last.holder.token);
+    }
 }
 
 /// Tokens rise while the store's clock steps back by less than the token hold in total, whatever a sweep removed.
@@ -136,8 +160,8 @@ pub async fn a_step_back_lets_nobody_in<H: Harness>(harness: &H) {
     let nonce = Nonce::random();
     ok(harness.store().abandon(&done.subject.claim.id, nonce, LEASE).await);
     harness.step_back(LEASE / 2).await;
-    assert!(matches!(held.claim().await, crate::Claimed::InFlight { .. }));
-    assert_eq!(done.subject.claim_with(nonce).await, crate::Claimed::Refused);
-    assert!(matches!(done.subject.claim().await, crate::Claimed::Replay { .. }));
+    assert!(matches!(held.claim().await, Claimed::InFlight { .. }));
+    assert_eq!(done.subject.claim_with(nonce).await, Claimed::Refused);
+    assert!(matches!(done.subject.claim().await, Claimed::Replay { .. }));
     assert_eq!(attempt.complete().await, Settled::Applied);
 }

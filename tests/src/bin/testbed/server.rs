@@ -50,6 +50,11 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let serving = axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) });
     let mut serving = pin!(serving.into_future());
     say_ready(address).map_err(StartError::Runtime)?;
+    if options.store == "memory:" {
+        tracing::warn!(
+            "records are in this process's memory: a restart forgets them, and a second instance has its own"
+        );
+    }
     if options.unprotected {
         tracing::warn!("unprotected: duplicates run again");
     }

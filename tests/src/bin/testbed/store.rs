@@ -26,7 +26,6 @@ pub(crate) async fn open(options: &Options) -> Result<BoxStore, StartError> {
 }
 
 fn memory(options: &Options) -> BoxStore {
-    tracing::warn!("records are kept in this process's memory: a restart forgets them, and a second instance has its own");
     match options.max_records {
         Some(most) => BoxStore::new(MemoryStore::builder().max_records(most).build()),
         None => BoxStore::new(MemoryStore::new()),
