@@ -1,1 +1,44 @@
-//! x
+//! Stores for idempotency keys in SQL databases.
+//!
+//! | feature | store | for |
+//! |---|---|---|
+//! | `sqlite` | [`SqliteStore`] | one machine: durable, nothing to run beside the program |
+//!
+//! [`open`] chooses by the URL's scheme, at run time.
+
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use idempotency::{BoxStore, OpenError};
+
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStore, Synchronous};
+
+/// Opens the store that `url` names: `sqlite:PATH` with the feature `sqlite`. The tables must be there: see
+/// the store's own `migrate`.
+///
+/// # Errors
+/// [`OpenError::Url`] for a scheme that this build has no store for, and whatever the store's own `open` answers.
+///
+/// # Panics
+/// Outside a tokio runtime whose time is enabled.
+///
+/// # Cancel safety
+/// Cancel safe: opening changes nothing in the database.
+pub async fn open(url: &str) -> Result<BoxStore, OpenError> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(BoxStore::new(SqliteStore::open(url).await?)),
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(missing("sqlite")),
+        "postgres" | "postgresql" => Err(missing("postgres")),
+        "mysql" | "mariadb" => Err(missing("mysql")),
+        // The scheme only: the rest of a database URL may hold a password.
+        _ => Err(OpenError::Url(format!("no SQL store for the scheme `{scheme}`"))),
+    }
+}
+
+fn missing(feature: &str) -> OpenError {
+    OpenError::Url(format!("this build of idempotency-sqlx lacks the feature `{feature}`"))
+}

@@ -1,0 +1,33 @@
+//! The conformance suite, against both stores of this crate.
+
+mod memory {
+    use crate::harness::Memory;
+
+    idempotency::conformance_tests!(Memory::empty());
+}
+
+mod memory_with_limits {
+    use crate::harness::Memory;
+
+    // Wide enough for every behaviour, so that only the counting is tested.
+    idempotency::conformance_tests!(Memory::with(|builder| builder.max_records(1000).max_bytes(8 * 1024 * 1024)));
+}
+
+mod near_cache {
+    use crate::harness::Near;
+
+    idempotency::conformance_tests!(Near::empty());
+}
+
+mod boxed {
+    use crate::harness::Boxed;
+
+    idempotency::conformance_tests!(Boxed::empty());
+}
+
+/// On a clock that runs by itself, as a server's does.
+mod running_clock {
+    use crate::harness::Running;
+
+    idempotency::conformance_tests!(Running::empty());
+}

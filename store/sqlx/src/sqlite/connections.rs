@@ -1,0 +1,111 @@
+//! A few connections, lent one at a time, and how long anybody waits for anything.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use idempotency::StoreError;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::error::{is_busy, store_error, waited};
+
+/// At most so many connections, made when they are needed and lent in the order in which they were asked
+/// for. sqlx's own pool pings each connection between two uses, which costs as much as a statement here.
+pub(super) struct Connections {
+    options: SqliteConnectOptions,
+    idle: Mutex<Vec<SqliteConnection>>,
+    permits: Semaphore,
+}
+
+impl Connections {
+    pub(super) fn new(options: SqliteConnectOptions, most: usize) -> Self {
+        Self { options, idle: Mutex::default(), permits: Semaphore::new(most) }
+    }
+
+    /// With one that is open already.
+    pub(super) fn with(self, connection: SqliteConnection) -> Self {
+        self.give_back(connection);
+        self
+    }
+
+    pub(super) async fn lend(&self, deadline: Deadline) -> Result<Lent<'_>, StoreError> {
+        let permit = match timeout_at(deadline.0, self.permits.acquire()).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) | Err(_) => return Err(waited()),
+        };
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => connect(&self.options, deadline).await.map_err(store_error)?,
+        };
+        Ok(Lent { connection, home: self, _permit: permit })
+    }
+
+    fn give_back(&self, connection: SqliteConnection) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    }
+
+    /// Closes those that are not lent, and waits until they are.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        for connection in idle {
+            connection.close().await.map_err(store_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens a connection, with patience: the first one recovers the log of a crashed process, and the last one
+/// to close removes it, both behind an exclusive lock.
+pub(super) async fn connect(
+    options: &SqliteConnectOptions,
+    deadline: Deadline,
+) -> Result<SqliteConnection, sqlx::Error> {
+    loop {
+        match options.connect().await {
+            Err(error) if is_busy(&error) && deadline.pause().await => {}
+            result => return result,
+        }
+    }
+}
+
+/// A connection on loan. Dropped, it is closed, and SQLite rolls back what it had begun: only one that is known
+/// to be in order is given back.
+pub(super) struct Lent<'c> {
+    pub(super) connection: SqliteConnection,
+    home: &'c Connections,
+    _permit: SemaphorePermit<'c>,
+}
+
+impl Lent<'_> {
+    pub(super) fn give_back(self) {
+        self.home.give_back(self.connection);
+    }
+}
+
+/// Until when somebody waits.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    /// In so long; a year at most.
+    pub(super) fn after(timeout: Duration) -> Self {
+        Self(Instant::now() + timeout.min(Duration::from_secs(366 * 86_400)))
+    }
+
+    /// Waits a moment, so that another try makes sense. False when the time is over.
+    ///
+    /// SQLite's own busy handler backs off to 100 ms, and whoever waits that long between two tries never finds the
+    /// moment between two of another process's transactions. So the waits do not grow.
+    pub(super) async fn pause(self) -> bool {
+        let now = Instant::now();
+        if now >= self.0 {
+            return false;
+        }
+        let jitter = Duration::from_micros(rand::random_range(300..1300));
+        sleep_until(self.0.min(now + jitter)).await;
+        true
+    }
+}

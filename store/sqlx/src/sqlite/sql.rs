@@ -1,0 +1,31 @@
+//! The statements, a file each. Some are sent two at a time: each trip to a connection's thread costs as much as a
+//! small statement. When the first fails, the second is not carried out.
+
+macro_rules! statements {
+    ($($name:ident = $($file:literal)+;)*) => {
+        $(pub(super) const $name: &str = concat!($(include_str!(concat!("../../sql/sqlite/", $file)),)+);)*
+    };
+}
+
+statements! {
+    BEGIN = "begin.sql";
+    BEGIN_AND_READ_DUE = "begin.sql" "due_records.sql";
+    BEGIN_AND_READ_RECORD = "begin.sql" "read_record.sql";
+    COMMIT = "commit.sql";
+    DELETE_RECORD = "delete_record.sql";
+    DROP_PAYLOAD = "drop_payload.sql";
+    FILE_AND_JOURNAL = "file_and_journal.sql";
+    INSPECT_RECORD = "inspect_record.sql";
+    KEEP_CLOCK = "keep_clock.sql";
+    LIST_RECORDS = "list_records.sql";
+    MIGRATED = "migrated.sql";
+    POSTPONE_RECORD = "postpone_record.sql";
+    RAISE_FLOOR = "raise_floor.sql";
+    READ_DUE = "due_records.sql";
+    READ_RECORD = "read_record.sql";
+    ROLLBACK = "rollback.sql";
+    TOUCH = "touch.sql";
+    TRUNCATE_LOG = "truncate_log.sql";
+    VERSION = "version.sql";
+    WRITE_RECORD_AND_COMMIT = "write_record.sql" "commit.sql";
+}
