@@ -188,6 +188,32 @@ async fn a_busy_process_leaves_room_for_another() {
     assert!(longest < Duration::from_secs(5), "{longest:?}");
 }
 
+#[tokio::test]
+async fn a_write_that_fails_leaves_no_lock_and_a_usable_store() {
+    let file = File::migrated().await;
+    let store = file.store().await;
+    let request = claim("k");
+    for trigger in [
+        "CREATE TRIGGER t BEFORE INSERT ON idempotency_records BEGIN SELECT raise(ABORT, 'no'); END;",
+        "CREATE TRIGGER t BEFORE INSERT ON idempotency_records BEGIN SELECT raise(ROLLBACK, 'no'); END;",
+        "CREATE TRIGGER t BEFORE INSERT ON idempotency_records BEGIN SELECT raise(FAIL, 'no'); END;",
+    ] {
+        file.execute(trigger).await;
+        assert_eq!(store.claim(&request).await.unwrap_err().kind(), StoreErrorKind::Refused);
+        let mut other = file.connection().await;
+        // The failed connection is closed in the background.
+        for _ in 0..1000 {
+            if execute(&mut other, "BEGIN IMMEDIATE;").await.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        execute(&mut other, "DROP TRIGGER t; COMMIT;").await.unwrap();
+        assert_eq!(store.inspect(&request.id).await.unwrap(), None);
+    }
+    granted(store.claim(&request).await.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_go_away_leave_the_store_in_order() {
     let file = File::migrated().await;
@@ -221,7 +247,10 @@ async fn an_operation_whose_caller_is_gone_is_carried_out() {
     let store = file.store().await;
     let request = claim("k");
     let holder = grant(&store, &request).await;
+    let mut other = file.connection().await;
+    execute(&mut other, "BEGIN IMMEDIATE;").await.unwrap();
     await_once(store.complete(&holder, &outcome("answer"))).await;
+    execute(&mut other, "COMMIT;").await.unwrap();
     for _ in 0..100 {
         if matches!(store.claim(&duplicate(&request)).await.unwrap(), Claimed::Replay { .. }) {
             return;

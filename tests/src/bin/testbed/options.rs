@@ -82,7 +82,7 @@ pub(crate) struct Options {
     /// Whose keys they are: global, or header:NAME.
     #[arg(long, value_name = "SCOPE", default_value = "global", value_parser = scope)]
     pub(crate) scope: ScopeFrom,
-    /// What keys look like: opaque, or uuid7:MAXAGE[,DRIFT].
+    /// What keys look like: opaque, or uuid7:MAXAGE or uuid7:MAXAGE,DRIFT.
     #[arg(long, value_name = "FORMAT", default_value = "opaque", value_parser = keys)]
     pub(crate) keys: Keys,
     /// What happens while the store cannot be reached.
