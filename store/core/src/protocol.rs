@@ -73,7 +73,9 @@ pub fn decide(record: Option<&Record>, claim: &Claim, now: Timestamp, floor: Tim
             let life = record.life.as_ref().unwrap_or(&claim.life);
             decide_free(claim, life.age(), now, floor)
         }
-        (Standing::LeaseEnded | Standing::InDoubt { .. }, _) => Decision::Grant,
+        (Standing::LeaseEnded, _) => Decision::Grant,
+        // Nobody grants without a token; whoever wrote such a record is not known here.
+        (Standing::InDoubt { .. }, None) => Decision::Answer(Claimed::Unreadable),
     }
 }
 
