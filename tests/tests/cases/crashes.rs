@@ -137,7 +137,7 @@ async fn case_47_an_event_whose_work_was_cut_off_is_neither_lost_nor_done_twice(
 }
 
 #[tokio::test]
-async fn a_process_killed_at_any_moment_never_leads_to_two_effects_under_hold() {
+async fn case_39_a_process_killed_at_any_moment_never_leads_to_two_effects_under_hold() {
     let rig = rig!();
     let path = "/charge?before=40&after=40";
     let mut found = [0_u32; 2];
