@@ -15,6 +15,7 @@ use http_body_util::BodyExt as _;
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The error of any body here.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -173,13 +174,19 @@ struct Watched {
     flushed: bool,
     rest: Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>,
     end: End,
+    /// A drain of the layer's work waits for this too.
+    _tracked: TaskTrackerToken,
     tracker: TaskTracker,
     runtime: tokio::runtime::Handle,
 }
 
 enum End {
     ToCome(OnEnd),
-    Recording { recording: BoxFuture<'static, ()>, error: Option<BoxError> },
+    /// With what the reader gets once it is recorded: the last frame, or the error.
+    Recording {
+        recording: BoxFuture<'static, ()>,
+        last: Option<Result<Frame<Bytes>, BoxError>>,
+    },
     Over,
 }
 
@@ -197,7 +204,8 @@ impl WatchedBody {
     {
         let rest = Box::pin(rest.map_err(Into::into));
         let runtime = tokio::runtime::Handle::current();
-        Self(Some(Watched { first, flushed: false, rest, end: End::ToCome(on_end), tracker, runtime }))
+        let _tracked = tracker.token();
+        Self(Some(Watched { first, flushed: false, rest, end: End::ToCome(on_end), _tracked, tracker, runtime }))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -246,23 +254,29 @@ impl Watched {
                 },
             };
             match frame {
+                // A reader who knows the length stops at the last byte, so the end is recorded before that is handed out.
+                Some(Ok(frame)) if self.is_last() => self.begin_recording(BodyEnd::Whole, Some(Ok(frame))),
                 Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-                Some(Err(error)) => self.begin_recording(BodyEnd::BrokenOff, Some(error)),
+                Some(Err(error)) => self.begin_recording(BodyEnd::BrokenOff, Some(Err(error))),
                 None => self.begin_recording(BodyEnd::Whole, None),
             }
         }
-        if let End::Recording { recording, error } = &mut self.end {
+        if let End::Recording { recording, last } = &mut self.end {
             ready!(recording.as_mut().poll(cx));
-            let error = error.take();
+            let last = last.take();
             self.end = End::Over;
-            return Poll::Ready(error.map(Err));
+            return Poll::Ready(last);
         }
         Poll::Ready(None)
     }
 
-    fn begin_recording(&mut self, end: BodyEnd, error: Option<BoxError>) {
+    fn is_last(&self) -> bool {
+        self.first.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn begin_recording(&mut self, end: BodyEnd, last: Option<Result<Frame<Bytes>, BoxError>>) {
         if let End::ToCome(on_end) = std::mem::replace(&mut self.end, End::Over) {
-            self.end = End::Recording { recording: on_end(end), error };
+            self.end = End::Recording { recording: on_end(end), last };
         }
     }
 

@@ -21,8 +21,9 @@ pin_project! {
     /// The response of an [`Idempotency`](crate::Idempotency) service.
     ///
     /// # Cancel safety
-    /// Dropped before the request was read to its end: nothing ran. Dropped later (a client that hung up, an outer timeout): the
-    /// work goes on in a tracked task until it is recorded.
+    /// Dropped before the handler was begun (the request was not read to its end, the store had not answered, another attempt was
+    /// waited for): nothing ran, and the claim is abandoned. Dropped later (a client that hung up, an outer timeout): the work goes
+    /// on in a tracked task until it is recorded.
     pub struct ResponseFuture<F, B, E> {
         #[pin]
         kind: Kind<F, B, E>,

@@ -35,7 +35,7 @@ impl<S, St: Store> Keyed<S, St> {
         Self { service, engine, config }
     }
 
-    /// `key` is the header's; none when a function is to find it. Sets `started` before the store is asked: from then on the work must
+    /// `key` is the header's; none when a function is to find it. Sets `started` once the claim is granted: from then on the work must
     /// go on whoever leaves.
     pub(crate) async fn run<ReqBody, ResBody>(
         mut self,
@@ -64,17 +64,20 @@ impl<S, St: Store> Keyed<S, St> {
             // The layer is mounted twice, and the outer one holds this very claim.
             return self.pass(Request::from_parts(parts, bytes.into())).await;
         }
-        started.set();
-        let tracked = self.engine.tracker().token();
+        // Whoever leaves while the store is asked, or while another attempt is waited for, has run nothing: the claim is abandoned.
         let answer = self.engine.claim(&operation).await;
         let request = Request::from_parts(parts, bytes.into());
-        let response = match answer {
-            Ok(Answer::Run(held)) => self.execute(held, &operation, request).await,
+        match answer {
+            Ok(Answer::Run(held)) => {
+                started.set();
+                let tracked = self.engine.tracker().token();
+                let response = self.execute(held, &operation, request).await;
+                drop(tracked);
+                response
+            }
             Ok(Answer::DoNot(claimed)) => Ok(self.config.answer(claimed)),
             Err(error) => self.outage(error, request).await,
-        };
-        drop(tracked);
-        response
+        }
     }
 
     /// Calls the handler without protection.

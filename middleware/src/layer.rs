@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) key_required: KeyRequired,
     pub(crate) key_rules: KeyRules,
     pub(crate) key_format: KeyFormat,
+    /// Kept here, so that settings set later do not lose it.
+    key_age: Option<AgeLimit>,
     pub(crate) fingerprint: FingerprintRule,
     pub(crate) record: RecordPolicy,
     pub(crate) set_cookie: SetCookie,
@@ -112,6 +114,7 @@ impl<St: Store> IdempotencyLayer<St> {
             key_required: KeyRequired::Optional,
             key_rules: KeyRules::default(),
             key_format: KeyFormat::Opaque,
+            key_age: None,
             fingerprint: FingerprintRule::default(),
             record: RecordPolicy::Default,
             set_cookie: SetCookie::NeverStored,
@@ -139,6 +142,16 @@ impl<St: Store> IdempotencyLayer<St> {
 
     /// Lease, life settings, max run, store timeout and in-flight policy at once; all of them have setters of their own here.
     pub fn settings(self, settings: Settings) -> Self {
+        let life = settings.life_setting();
+        let settings = match (life.age(), &self.config.key_age) {
+            (None, Some(age)) => {
+                let windows = life.windows();
+                let age = Some(age.clone());
+                let life = Life::from_stored(life.recovery(), windows.response(), windows.tombstone(), age);
+                settings.life(life)
+            }
+            _ => settings,
+        };
         Self { engine: self.engine.with_settings(settings), ..self }
     }
 
@@ -238,8 +251,12 @@ impl<St: Store> IdempotencyLayer<St> {
     /// [`InvalidDuration`] when the tombstone window does not cover maximum age, drift and lease. Set lease and windows first.
     pub fn key_format(self, format: KeyFormat, age: AgeLimit) -> Result<Self, InvalidDuration> {
         let settings = self.engine.settings().clone();
-        let life = settings.life_setting().clone().with_age(age, settings.lease_setting())?;
-        Ok(self.settings(settings.life(life)).with(|config| config.key_format = format))
+        let life = settings.life_setting().clone().with_age(age.clone(), settings.lease_setting())?;
+        let layer = self.with(|config| {
+            config.key_format = format;
+            config.key_age = Some(age);
+        });
+        Ok(layer.settings(settings.life(life)))
     }
 
     /// What a retry must repeat. Default: method, path, query, media type and canonical body.

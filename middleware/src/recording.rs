@@ -71,11 +71,20 @@ impl<St: Store> Recording<'_, St> {
         match self.read(&mut parts, body).await {
             Read::Whole { bytes, trailers } => self.whole(held, verdict, parts, bytes, trailers).await,
             Read::Stream(begun) => self.stream(held, verdict, parts, begun).await,
-            Read::BrokenOff(begun) => match after_unknown(held).await {
+            Read::BrokenOff(begun) => match self.after_break(held, said, &parts).await {
                 Recorded::Superseded => self.answer_on_record().await,
                 Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
             },
             Read::Panicked(panic) => self.after_panic(held, panic).await,
+        }
+    }
+
+    /// The handler broke its answer off. What it said itself counts.
+    async fn after_break(&self, held: Held<St>, said: Option<Verdict>, parts: &Parts) -> Recorded {
+        match said {
+            Some(Verdict::Record) => held.complete(not_kept(parts)).await,
+            Some(Verdict::InDoubt) => held.mark_in_doubt(None).await,
+            Some(Verdict::Release) | None => after_unknown(held).await,
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, UPGRADE};
-use http::{Request, Response};
+use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::{Request, Response, Version};
 use http_body::Body;
 use idempotency::{Engine, Store};
 use tower_service::Service;
@@ -81,16 +81,11 @@ where
 }
 
 impl Config {
-    /// Whether a request is one that this layer looks for a key on.
+    /// Whether a request is one that this layer looks for a key on. Where a key is required, nothing a client can say
+    /// leads past it.
     fn protects<B>(&self, request: &Request<B>) -> bool {
-        let headers = request.headers();
-        // Media types are the same in any case (RFC 9110 section 8.3.1).
-        let grpc = |value: &http::HeaderValue| {
-            value.as_bytes().get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
-        };
-        self.methods.contains(request.method())
-            && !headers.get_all(UPGRADE).iter().any(is_upgrade)
-            && !headers.get(CONTENT_TYPE).is_some_and(grpc)
+        let passes = || self.key_required == KeyRequired::Optional && (is_upgrade(request) || is_grpc(request));
+        self.methods.contains(request.method()) && !passes()
     }
 
     pub(crate) fn refuse(&self, refusal: Refusal) -> Response<Bytes> {
@@ -100,12 +95,30 @@ impl Config {
     }
 }
 
-/// Of `application/grpc`, `application/grpc+proto`, `application/grpc-web`, ...
-const GRPC: &[u8] = b"application/grpc";
+/// Whether the client wants to leave HTTP behind (RFC 9110 section 7.8): HTTP/1.1, with `Connection: upgrade`, and to a
+/// protocol that is not HTTP again. Some clients offer `h2c` or TLS on plain requests, and their keys must not be ignored for it.
+fn is_upgrade<B>(request: &Request<B>) -> bool {
+    let lists = |name, holds: fn(&[u8]) -> bool| {
+        let values = request.headers().get_all(name).iter();
+        values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).any(|item| holds(item.trim_ascii()))
+    };
+    request.version() == Version::HTTP_11
+        && request.headers().contains_key(UPGRADE)
+        && lists(CONNECTION, |option| option.eq_ignore_ascii_case(b"upgrade"))
+        && lists(UPGRADE, |protocol| !stays_http(protocol))
+}
 
-/// Whether the client wants to leave HTTP behind. An offer of `h2c` does not: some HTTP clients put it on every plain
-/// request, and their keys must not be ignored for it.
-fn is_upgrade(value: &http::HeaderValue) -> bool {
-    let mut protocols = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    protocols.any(|protocol| !protocol.eq_ignore_ascii_case(b"h2c"))
+fn stays_http(protocol: &[u8]) -> bool {
+    let starts = |name: &[u8]| protocol.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    protocol.is_empty() || starts(b"h2c") || starts(b"http/") || starts(b"tls/")
+}
+
+/// Whether it is a gRPC call, whose status is in trailers. With a JSON codec it is also what a JSON handler takes, and is protected.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let Some(value) = request.headers().get(CONTENT_TYPE) else { return false };
+    let media_type = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    // Media types are the same in any case (RFC 9110 section 8.3.1).
+    let media_type = media_type.trim_ascii().to_ascii_lowercase();
+    let rest = media_type.strip_prefix(b"application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b'-')) && !rest.ends_with(b"+json"))
 }

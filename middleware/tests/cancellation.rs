@@ -12,7 +12,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use idempotency::{Key, Lease, RecordId, ScopeId, State, Store as _};
+use idempotency::{InFlight, Key, Lease, RecordId, ScopeId, State, Store as _};
 use idempotency_memory::MemoryStore;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,7 +69,9 @@ impl Service {
                 [Ok(Frame::data(Bytes::from_static(b"the first half"))), Err(std::io::Error::other("no more"))];
             Response::new(Body::new(StreamBody::new(futures_util::stream::iter(chunks))))
         };
+        let known = async || [vec![b'x'; 2000], b" the end".to_vec()].concat();
         Router::new()
+            .route("/known", post(known))
             .route("/broken", post(broken))
             .route("/charge", post(charge))
             .route("/long", post(long))
@@ -235,6 +237,59 @@ async fn a_response_that_the_handler_breaks_off_reaches_the_client_as_far_as_it_
     let got = String::from_utf8(got).unwrap();
     assert!(got.starts_with("HTTP/1.1 200") && got.contains("the first half") && !got.contains("\r\n0\r\n"), "{got:?}");
     service.eventually(State::InDoubt).await;
+}
+
+/// A response of 2008 bytes with a `Content-Length`, which is above the limit of what is stored.
+const KNOWN: &[u8] = b"POST /known HTTP/1.1\r\nhost: x\r\nidempotency-key: k\r\ncontent-length: 4\r\n\r\n{}\r\n";
+
+#[tokio::test]
+async fn a_response_of_known_length_is_recorded_before_its_last_byte() {
+    let service = Service::new();
+    let mut client = TcpStream::connect(service.serve().await).await.unwrap();
+    client.write_all(KNOWN).await.unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"xxxxx the end") {
+        client.read_buf(&mut got).await.unwrap();
+    }
+    assert!(String::from_utf8(got).unwrap().contains("content-length: 2008"));
+    let entry = service.store.inspect(&id()).await.unwrap().unwrap();
+    assert_eq!(entry.state, State::Tombstone, "whoever has it all may ask again at once");
+}
+
+#[tokio::test]
+async fn drain_waits_for_a_response_that_is_still_read() {
+    let service = Service::new();
+    let response = service.post("/long").await;
+    assert!(!service.layer.engine().drain(Duration::from_millis(20)).await, "its end is not recorded");
+    response.into_body().collect().await.unwrap();
+    assert!(service.layer.engine().drain(Duration::from_secs(5)).await);
+    service.eventually(State::Tombstone).await;
+}
+
+#[tokio::test]
+async fn a_waiting_duplicate_whose_client_leaves_runs_nothing() {
+    let store = MemoryStore::new();
+    let wait = InFlight::Wait(Duration::from_secs(10));
+    let layer = IdempotencyLayer::new(store.clone(), Scope::global()).in_flight(wait);
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&runs);
+    let refusing = async move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        sleep(TOOK).await;
+        StatusCode::BAD_REQUEST // frees the key
+    };
+    let app = Router::new().route("/", post(refusing)).layer(layer);
+    let send = || {
+        let request = Request::post("/").header("idempotency-key", "k").body(Body::empty()).unwrap();
+        app.clone().oneshot(request)
+    };
+    let first = tokio::spawn(send());
+    sleep(Duration::from_millis(30)).await;
+    assert!(timeout(Duration::from_millis(50), send()).await.is_err(), "it waits, and leaves");
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::BAD_REQUEST);
+    sleep(TOOK * 2).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(store.inspect(&id()).await.unwrap().unwrap().state, State::Released);
 }
 
 #[tokio::test]

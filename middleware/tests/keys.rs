@@ -14,7 +14,6 @@ use axum::routing::post;
 use bytes::Bytes;
 use common::{Answer, KEY, Rig, charge, charge_of, send};
 use futures_util::StreamExt as _;
-use http::header::{CONTENT_TYPE, UPGRADE};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use idempotency::{KeyRules, ScopeId, State};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -276,37 +275,62 @@ async fn case_11_a_get_with_a_key_is_always_live() {
     assert_eq!(send(&app, none).await.status, 201, "and none is required");
 }
 
+fn headed(headers: &[(&str, &str)]) -> Request<Body> {
+    let request = Request::post("/x").header(KEY, "k1");
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(Body::empty()).unwrap()
+}
+
 #[tokio::test]
-async fn upgrades_and_grpc_pass_through() {
+async fn upgrades_and_grpc_pass_through_where_a_key_is_optional() {
     let rig = Rig::new();
-    let app = rig.counting(rig.layer().key_required(KeyRequired::Required));
-    for (name, value) in [
-        (UPGRADE, "websocket"),
-        (CONTENT_TYPE, "application/grpc"),
-        (CONTENT_TYPE, "application/grpc+proto"),
-        (CONTENT_TYPE, "application/grpc-web"),
-        (CONTENT_TYPE, "Application/gRPC"),
+    let app = rig.counting(rig.layer());
+    for headers in [
+        &[("Upgrade", "websocket"), ("Connection", "keep-alive, Upgrade")][..],
+        &[("Content-Type", "application/grpc")],
+        &[("Content-Type", "application/grpc+proto")],
+        &[("Content-Type", "application/grpc-web; charset=utf-8")],
+        &[("Content-Type", "Application/gRPC")],
     ] {
         let runs = rig.runs.count();
         for _ in 0..2 {
-            let request = Request::post("/x").header(KEY, "k1").header(&name, value).body(Body::empty()).unwrap();
-            assert!(!send(&app, request).await.is_replay(), "{value}");
+            assert!(!send(&app, headed(headers)).await.is_replay(), "{headers:?}");
         }
-        assert_eq!(rig.runs.count(), runs + 2, "{value}");
+        assert_eq!(rig.runs.count(), runs + 2, "{headers:?}");
     }
     assert_eq!(rig.store.all_calls(), 0);
 }
 
 #[tokio::test]
-async fn an_offer_of_h2c_is_no_upgrade_and_its_key_counts() {
-    let rig = Rig::new();
-    let app = rig.counting(rig.layer());
-    for offered in ["h2c", "H2C", "h2c, h2c"] {
-        let request = || Request::post("/x").header(KEY, "k1").header(UPGRADE, offered).body(Body::empty()).unwrap();
-        send(&app, request()).await;
-        assert!(send(&app, request()).await.is_replay(), "{offered}");
+async fn what_only_looks_like_an_upgrade_or_grpc_is_protected() {
+    for headers in [
+        &[("Upgrade", "websocket")][..],
+        &[("Upgrade", ""), ("Connection", "upgrade")],
+        &[("Upgrade", "h2c"), ("Connection", "Upgrade, HTTP2-Settings")],
+        &[("Upgrade", "TLS/1.2"), ("Connection", "upgrade")],
+        &[("Upgrade", "h2c, TLS/1.2"), ("Connection", "upgrade")],
+        &[("Content-Type", "application/grpc+json")],
+        &[("Content-Type", "application/grpc-web+json")],
+        &[("Content-Type", "application/grpcjson")],
+    ] {
+        let rig = Rig::new();
+        let app = rig.counting(rig.layer());
+        send(&app, headed(headers)).await;
+        assert!(send(&app, headed(headers)).await.is_replay(), "{headers:?}");
+        assert_eq!(rig.runs.count(), 1, "{headers:?}");
     }
-    assert_eq!(rig.runs.count(), 1);
+}
+
+#[tokio::test]
+async fn nothing_leads_past_a_required_key() {
+    let rig = Rig::new();
+    let app = rig.counting(rig.layer().key_required(KeyRequired::Required));
+    for headers in [&[("Upgrade", "websocket"), ("Connection", "upgrade")][..], &[("Content-Type", "application/grpc")]]
+    {
+        let mut request = headed(headers);
+        request.headers_mut().remove(KEY);
+        assert_eq!(send(&app, request).await.problem(), Some("idempotency-key-missing"), "{headers:?}");
+    }
+    assert_eq!(rig.runs.count(), 0);
 }
 
 #[tokio::test]

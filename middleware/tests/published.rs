@@ -108,3 +108,17 @@ fn a_key_that_a_function_finds_has_no_header_and_a_scope_from_a_function_is_a_pr
     let age = AgeLimit { max_age: HOUR, drift: Duration::from_secs(1), class: KeyClass::new("ulid") };
     assert_eq!(rig.layer().key_format(KeyFormat::Ulid, age).unwrap().describe().key_format, "ulid");
 }
+
+#[test]
+fn settings_set_later_do_not_lose_the_age_limit() {
+    let age = AgeLimit { max_age: HOUR, drift: HOUR, class: KeyClass::new("uuid7") };
+    let layer = Rig::new().layer().key_format(KeyFormat::Uuid7, age.clone()).unwrap();
+    for later in [
+        layer.clone().settings(idempotency::Settings::default()),
+        layer.clone().recovery(Recovery::Rerun),
+        layer.clone().windows(Windows::default()),
+    ] {
+        assert_eq!(later.engine().settings().life_setting().age(), Some(&age));
+        assert!(later.describe().key_max_age.is_some());
+    }
+}

@@ -347,7 +347,7 @@ async fn a_client_that_leaves_a_stream_has_the_rest_drained_and_recorded() {
         events.send(Ok("data: x\n\n")).await.unwrap();
     }
     assert_eq!(rig.state("k1").await, Some(State::InFlight), "it is not over");
-    assert_eq!(layer.engine().tracker().len(), 1, "a shutdown waits for it");
+    assert!(layer.engine().tracker().len() > 0, "a shutdown waits for it");
     drop(events);
     rig.until("k1", State::Tombstone).await;
     assert!(layer.engine().drain(Duration::from_secs(5)).await);
@@ -447,4 +447,17 @@ async fn a_long_body_of_known_length_is_recorded_over_a_connection() {
     }
     assert!(got.starts_with(b"HTTP/1.1 410"), "on the same connection");
     server.abort();
+}
+
+#[tokio::test]
+async fn a_verdict_said_by_the_handler_counts_for_a_body_that_is_broken_off() {
+    for (verdict, state) in [(Verdict::Record, State::Tombstone), (Verdict::InDoubt, State::InDoubt)] {
+        let rig = Rig::new();
+        let layer = rig.layer().recovery(Recovery::Rerun);
+        let app = rig.app(layer, move |_| (axum::Extension(verdict), chunks([Ok("1"), broken()])));
+        broken_off(&app, "k1").await;
+        assert_eq!(rig.state("k1").await, Some(state));
+        send(&app, charge("k1")).await;
+        assert_eq!(rig.runs.count(), 1, "it does not run again");
+    }
 }

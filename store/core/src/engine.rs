@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::held::Held;
 use crate::renewals::Renewals;
-use crate::time::BootInstant;
+use crate::time::{BootInstant, LONGEST};
 use crate::{
     Attempt, Claim, Claimed, Fingerprint, Grant, InFlight, Key, Nonce, RecordId, ScopeId, Settings, State, Store,
     StoreError, StoreErrorKind, Timestamp, dead_for,
@@ -146,18 +146,24 @@ impl<St: Store> Engine<St> {
         let mut claim = self.claim_of(operation);
         let give_up = match settings.in_flight {
             InFlight::Reject => None,
-            InFlight::Wait(limit) => Some(Instant::now() + limit),
+            InFlight::Wait(limit) => Some(Instant::now() + limit.min(LONGEST)),
         };
         let mut pause = FIRST_PAUSE;
         loop {
             let asked = BootInstant::now();
             match self.ask(&claim).await? {
-                Claimed::Granted(grant) if !grant.lease_left.is_zero() => {
+                Claimed::Granted(grant) if BootInstant::now() < asked.after(grant.lease_left) => {
                     return Ok(Answer::Run(self.hold(operation, &claim, &grant, asked)));
                 }
                 Claimed::Refused => claim.nonce = Nonce::random(),
-                // Granted to us long ago, and the reply never came: nothing ran under this nonce.
-                Claimed::Granted(_) => self.abandon_and_rename(&mut claim).await?,
+                // The lease was over before we learned of it: the first reply was lost, or this process stood still. Nothing
+                // ran under this nonce.
+                Claimed::Granted(grant) => {
+                    self.abandon_and_rename(&mut claim).await?;
+                    if !grant.lease_left.is_zero() {
+                        return Err(StoreError::timeout());
+                    }
+                }
                 Claimed::InDoubt(doubt) if doubt.own => self.abandon_and_rename(&mut claim).await?,
                 Claimed::InFlight { lease_left } => {
                     let now = Instant::now();
@@ -229,13 +235,20 @@ impl<St: Store> Engine<St> {
         let store = &self.inner.store;
         let asked = timeout(self.inner.settings.store_timeout, async {
             match store.claim(claim).await {
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => store.claim(claim).await,
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => match store.claim(claim).await {
+                    // The second try was not carried out; the first may have been.
+                    Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
+                    answer => answer,
+                },
                 answer => answer,
             }
         });
-        let answer = asked.await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
-        std::mem::forget(guard);
-        Ok(answer)
+        let answer = asked.await.unwrap_or_else(|_| Err(StoreError::timeout()));
+        // Busy says for certain that nothing was carried out; every other error may hide a grant.
+        if !answer.as_ref().is_err_and(|error| error.kind() != StoreErrorKind::Busy) {
+            std::mem::forget(guard);
+        }
+        answer
     }
 
     /// Gives up a grant of our own that is past its lease, and takes a new name.
@@ -256,8 +269,15 @@ impl<St: Store> Engine<St> {
         let abandon = async move {
             let limit = inner.settings.store_timeout;
             let mut retries = Retries::new();
-            while !matches!(timeout(limit, inner.store.abandon(&id, nonce, dead_for(limit))).await, Ok(Ok(()))) {
-                retries.pause().await;
+            loop {
+                match timeout(limit, inner.store.abandon(&id, nonce, dead_for(limit))).await {
+                    Ok(Ok(())) => return,
+                    // It will say the same again: the record cannot be read, or the tables are not ours.
+                    Ok(Err(error)) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
+                        return tracing::error!(record_id = %id, %error, "a claim cannot be abandoned");
+                    }
+                    Ok(Err(_)) | Err(_) => retries.pause().await,
+                }
             }
         };
         metrics::counter!("idempotency_claims_abandoned_total").increment(1);

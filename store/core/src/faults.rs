@@ -139,7 +139,7 @@ impl<S: Store> FaultyStore<S> {
             Some(Fault::Fail) => Err(failed("the operation was made to fail")),
             Some(Fault::LoseReply) => {
                 work.await?;
-                Err(failed("the reply was made to be lost"))
+                Err(StoreError::new(StoreErrorKind::Timeout, "the reply was made to be lost"))
             }
             Some(Fault::Stall) => std::future::pending().await,
             Some(Fault::StallReply) => {
@@ -156,7 +156,8 @@ impl<S: Store> FaultyStore<S> {
                     tokio::time::sleep(delay).await;
                     work.await
                 });
-                late.await.unwrap_or_else(|_| Err(failed("the late operation was cut off")))
+                late.await
+                    .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout, "the late operation was cut off")))
             }
         }
     }

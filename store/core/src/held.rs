@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::engine::{Inner, Retries};
 use crate::{Attempt, Engine, Outcome, Recovery, Settled, Store, StoreError, dead_for};
@@ -81,8 +81,7 @@ impl<St: Store> Held<St> {
         match settle_once(&self.engine.inner, &self.attempt, &settlement).await {
             Ok(Settled::Applied | Settled::AlreadyApplied) => Recorded::Applied,
             Ok(Settled::Superseded) => {
-                tracing::warn!(attempt = ?self.attempt, "superseded: its answer is thrown away");
-                metrics::counter!("idempotency_superseded_total").increment(1);
+                superseded(&self.attempt);
                 Recorded::Superseded
             }
             Err(error) => {
@@ -95,19 +94,24 @@ impl<St: Store> Held<St> {
         }
     }
 
-    /// Tries again until the store answers, for the response window: later, nobody could be told the outcome.
+    /// Tries again until the store answers: this process alone knows what happened.
     async fn settle_until_answered(self, settlement: Settlement) {
         let inner = Arc::clone(&self.engine.inner);
-        let give_up = Instant::now() + inner.settings.life.windows().response();
         let mut retries = Retries::new();
-        while Instant::now() < give_up {
+        loop {
             retries.pause().await;
-            if settle_once(&inner, &self.attempt, &settlement).await.is_ok() {
-                return;
+            match settle_once(&inner, &self.attempt, &settlement).await {
+                Ok(Settled::Superseded) => return superseded(&self.attempt),
+                Ok(_) => return,
+                Err(error) => tracing::debug!(attempt = ?self.attempt, %error, "still not recorded"),
             }
         }
-        tracing::error!(attempt = ?self.attempt, "given up recording: the store did not answer for a response window");
     }
+}
+
+fn superseded(attempt: &Attempt) {
+    tracing::warn!(?attempt, "superseded: what is on record counts");
+    metrics::counter!("idempotency_superseded_total").increment(1);
 }
 
 async fn settle_once<St: Store>(

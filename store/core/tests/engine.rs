@@ -146,8 +146,7 @@ async fn a_claim_whose_reply_was_lost_does_not_hold_the_key() {
         let (engine, store) = engine(settings());
         store.next(Op::Claim, fault);
         let error = engine.claim(&operation("k")).await.unwrap_err();
-        let expected = if fault == Fault::StallReply { StoreErrorKind::Timeout } else { StoreErrorKind::Busy };
-        assert_eq!(error.kind(), expected);
+        assert_eq!(error.kind(), StoreErrorKind::Timeout);
         eventually(&store, "k", State::Released).await;
         assert_eq!(granted(&engine, "k").await.attempt().number(), 2);
     }
@@ -175,6 +174,46 @@ async fn a_ghost_claim_that_is_applied_after_the_timeout_holds_nothing() {
     sleep(Duration::from_millis(300)).await; // the ghost comes
     assert_eq!(state(&store, "k").await, Some(State::Released), "its nonce is dead");
     granted(&engine, "k").await;
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_lease_is_not_run() {
+    let (engine, store) = engine(settings().store_timeout(Duration::from_secs(5)).unwrap());
+    store.next(Op::Claim, Fault::LateReply(LEASE + Duration::from_millis(50))); // as if this process had stood still
+    assert_eq!(engine.claim(&operation("k")).await.unwrap_err().kind(), StoreErrorKind::Timeout);
+    assert_eq!(state(&store, "k").await, Some(State::Released));
+    granted(&engine, "k").await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_busy_has_nothing_to_abandon() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::Fail);
+    assert_eq!(engine.claim(&operation("k")).await.unwrap_err().kind(), StoreErrorKind::Busy);
+    assert_eq!((state(&store, "k").await, store.calls(Op::Abandon)), (None, 0));
+}
+
+#[tokio::test]
+async fn a_settlement_is_tried_for_longer_than_any_window() {
+    let windows = Windows::new(Duration::from_millis(20), Duration::from_secs(60)).unwrap();
+    let (engine, store) = engine(settings().life(Life::new(Recovery::Hold, windows)));
+    for op in [Op::Complete, Op::Release, Op::MarkInDoubt] {
+        store.always(op, Fault::Fail);
+    }
+    granted(&engine, "done").await.complete(outcome()).await;
+    granted(&engine, "nothing done").await.release().await;
+    sleep(Duration::from_millis(200)).await;
+    store.heal();
+    assert!(engine.drain(Duration::from_secs(10)).await);
+    assert_eq!(state(&store, "done").await, Some(State::Completed));
+    assert_eq!(state(&store, "nothing done").await, Some(State::Released));
+}
+
+#[tokio::test]
+async fn a_wait_of_any_length_can_be_asked_for() {
+    let (engine, _) = engine(settings().in_flight(InFlight::Wait(Duration::MAX)));
+    granted(&engine, "k").await.complete(outcome()).await;
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::Replay { .. })));
 }
 
 #[tokio::test]
