@@ -51,11 +51,34 @@
 //! encoding; authentication inside would replay to a caller whose rights were revoked. CORS must allow `Idempotency-Key` and
 //! expose `Idempotent-Replayed` and `Retry-After`.
 //!
+//! # What is not replayed
+//!
+//! Status, headers and body are replayed as they were, but for what belongs to one connection, one exchange or one client and is never
+//! stored: hop-by-hop fields and those named by `Connection`, `Content-Length` and `Transfer-Encoding` (recomputed), `Date`, `Age`,
+//! `Set-Cookie` (unless [said](SetCookie)), `Clear-Site-Data`, `WWW-Authenticate`, `Proxy-*`, `Authentication-Info`,
+//! `Access-Control-*`, `RateLimit*`, `X-RateLimit-*`, `Retry-After`, `Server-Timing`, `Alt-Svc`, `traceparent`, `tracestate`,
+//! `X-Request-Id`, `DPoP-Nonce`. A response that is streamed, longer than the limit, or has trailers is not replayed: its duplicate is
+//! told that it was executed. Trailers of a keyed request are not handed to the handler.
+//!
+//! # What passes by
+//!
+//! Methods that are not protected; and, where a key is optional, HTTP/1.1 upgrades to another protocol and gRPC calls. Where a key is
+//! [required](KeyRequired::Required), nothing a client can say leads past it.
+//!
+//! # What it counts
+//!
+//! Through [`metrics`](https://docs.rs/metrics), when a recorder is installed: `idempotency_refused_total` (by `reason`),
+//! `idempotency_replayed_total`, `idempotency_duplicate_age_seconds` (by `answer`), `idempotency_superseded_total`,
+//! `idempotency_recorded_late_total`, `idempotency_detached_total`, `idempotency_unprotected_total`,
+//! `idempotency_claims_abandoned_total`, `idempotency_leases_lost_total`, `idempotency_renewals_failed_total`,
+//! `idempotency_max_run_reached_total`, `idempotency_purged_total`, `idempotency_possible_escapes_total`.
+//!
 //! # What it cannot do
 //!
 //! A handler that was killed half-way leaves its key *in doubt*: the layer cannot know whether the effect happened. When the effect is a
 //! row in one database, no layer is needed for it to happen once: a UNIQUE row or a conditional UPDATE is simpler and stronger.
-//! Task-locals of outer layers are not seen by a handler whose client has left.
+//! Task-locals of outer layers are not seen by a handler whose client has left. A duplicate that waits for the first one holds its place in
+//! an inner `ConcurrencyLimit`; put such a limit outside.
 
 mod answer;
 pub mod body;

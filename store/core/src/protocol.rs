@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     Claim, Claimed, DeadNonces, Doubt, FencingToken, Fingerprint, Grant, Holder, Lease, Nonce, Outcome, Record,
-    Resolve, ResolveVerdict, Resolved, Settled, Standing, Stored, Timestamp, Tombstone,
+    Resolve, ResolveVerdict, Resolved, Settled, Standing, Stored, TOKEN_HOLD, Timestamp, Tombstone,
 };
 
 /// What a claim comes to, before anything is written.
@@ -293,7 +293,13 @@ pub enum SweepStep {
 /// Judges a record for a sweep.
 #[must_use]
 pub fn sweep(record: &Record, now: Timestamp) -> SweepStep {
-    if now > record.kept_until() {
+    sweep_holding(record, now, TOKEN_HOLD)
+}
+
+/// The same with another hold of the token, for a store whose clock cannot step back so far.
+#[must_use]
+pub fn sweep_holding(record: &Record, now: Timestamp, hold: Duration) -> SweepStep {
+    if now > record.kept_until_holding(hold) {
         let was_in_doubt = matches!(record.standing(now), Standing::Absent { was_in_doubt: true });
         return SweepStep::Purge { was_in_doubt };
     }

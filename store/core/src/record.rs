@@ -231,19 +231,31 @@ impl Record {
         (self.stored != Stored::Released).then_some((&age.class, key_time))
     }
 
-    /// The row may be deleted strictly after this: its state's end, its token's hold and its dead nonces.
+    /// The row may be deleted strictly after this: its state's end, its token's hold ([`TOKEN_HOLD`]) and its dead nonces.
     #[must_use]
     pub fn kept_until(&self) -> Timestamp {
-        let token = self.token.map_or(Timestamp::MIN, |t| {
-            Timestamp::from_micros(i64::try_from(t.get()).unwrap_or(i64::MAX)).after(TOKEN_HOLD)
-        });
+        self.kept_until_holding(TOKEN_HOLD)
+    }
+
+    /// The same with another hold of the token, for a store whose clock cannot step back so far.
+    #[must_use]
+    pub fn kept_until_holding(&self, hold: Duration) -> Timestamp {
+        let token = self
+            .token
+            .map_or(Timestamp::MIN, |t| Timestamp::from_micros(i64::try_from(t.get()).unwrap_or(i64::MAX)).after(hold));
         self.state_end().max(token).max(self.dead.until())
     }
 
     /// When a sweep has something to do here: drop the payload, or delete the row.
     #[must_use]
     pub fn due(&self) -> Timestamp {
-        let gone = self.kept_until().after(Duration::from_micros(1));
+        self.due_holding(TOKEN_HOLD)
+    }
+
+    /// The same with another hold of the token.
+    #[must_use]
+    pub fn due_holding(&self, hold: Duration) -> Timestamp {
+        let gone = self.kept_until_holding(hold).after(Duration::from_micros(1));
         match &self.stored {
             Stored::Completed(outcome) if outcome.payload().is_some() => self.response_until().min(gone),
             _ => gone,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use idempotency::protocol::{self, Decision, SweepStep};
-use idempotency::{AgeLimit, Claim, Claimed, Record, RecordId, Standing, Stored, Swept, TOKEN_HOLD, Timestamp};
+use idempotency::{AgeLimit, Claim, Claimed, Record, RecordId, Standing, Stored, Swept, Timestamp};
 
 use crate::floors::Floors;
 use crate::room::{RECORD_OVERHEAD, Room};
@@ -158,7 +158,7 @@ impl Shard {
             self.due.pop();
             let Some(slot) = self.records.get_mut(&id).filter(|slot| slot.look_at == at) else { continue };
             let before = slot.size();
-            match protocol::sweep(&slot.record, now) {
+            match protocol::sweep_holding(&slot.record, now, HOLD) {
                 SweepStep::Purge { was_in_doubt } => {
                     floors.raise(&slot.record);
                     self.records.remove(&id);
@@ -211,7 +211,7 @@ impl Slot {
 
     /// Sees to it that a record that is now due earlier than before is looked at in time.
     fn watch(&mut self, id: RecordId, due: &mut Due) {
-        let at = self.record.due();
+        let at = self.record.due_holding(HOLD);
         if at < self.look_at {
             self.look_at = at;
             due.push(Reverse((at, id)));
@@ -239,10 +239,17 @@ fn judging_limit<'a>(record: Option<&'a Record>, claim: &'a Claim, now: Timestam
 /// at once, so that as a rule a record needs one entry only.
 fn next_look(record: &Record, now: Timestamp) -> Timestamp {
     let unfinished = matches!(record.stored, Stored::InFlight | Stored::InDoubt(_));
-    let settled = record.life.as_ref().filter(|_| unfinished).map(|life| life.windows().response().min(TOKEN_HOLD));
-    let due = settled.map_or(Timestamp::MAX, |settled| now.after(settled)).min(record.due());
+    let settled = record.life.as_ref().filter(|_| unfinished).map(|life| life.windows().response().min(SETTLED));
+    let due = settled.map_or(Timestamp::MAX, |settled| now.after(settled)).min(record.due_holding(HOLD));
     due.max(now.after(Duration::from_micros(1)))
 }
+
+/// How long a token is held after all else is over. This store's clock never steps back while it lives, and with it go its tokens;
+/// so a row that is over makes room at once.
+const HOLD: Duration = Duration::ZERO;
+
+/// How long after its claim a record is looked at, at the latest, to see whether it was released meanwhile.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// How many entries a claim looks at in passing. A record is looked at three times or so in its life, so a store that
 /// goes on being used needs no sweeper.

@@ -72,7 +72,7 @@
 
 use std::time::Duration;
 
-use crate::Store;
+use crate::{Store, TOKEN_HOLD};
 
 mod abandon;
 mod claims;
@@ -113,6 +113,12 @@ pub trait Harness: Send + Sync {
 
     /// Whether the store's clock can be moved backward, as a real one sometimes is.
     fn steps_back(&self) -> bool;
+
+    /// How long a row stays for its token when all else is over: [`TOKEN_HOLD`] unless the store's clock can never step back
+    /// behind a token that it granted, which a store that lives and dies with its process can see to.
+    fn token_hold(&self) -> Duration {
+        TOKEN_HOLD
+    }
 
     /// Whether the store keeps a floor per key class, raised by its purges, so that a maximum age that is raised later
     /// does not admit a key whose record is gone.

@@ -103,6 +103,10 @@ macro_rules! harness {
             fn keeps_floors(&self) -> bool {
                 true
             }
+
+            fn token_hold(&self) -> std::time::Duration {
+                std::time::Duration::ZERO
+            }
         }
     };
 }
