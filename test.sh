@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Runs every test of the workspace. Arguments go to `cargo test`, for instance `./test.sh -p idempotency`.
 #
-# Needs nothing but Rust and a C compiler (SQLite is built from its sources).
+# Needs Rust, a C compiler (SQLite is built from its sources), PostgreSQL and PgBouncer. Run by root where there is apt, it
+# installs what is missing. The tests start servers of their own, on free ports in temporary folders.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-if ! command -v cc >/dev/null; then
+packages=()
+command -v cc >/dev/null || packages+=(gcc libc6-dev)
+compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || [ -x "$(pg_config --bindir 2>/dev/null)/postgres" ] ||
+    packages+=(postgresql)
+[ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
+if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev
+        apt-get update -q
+        DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
     else
-        echo "a C compiler is missing: install the package gcc" >&2
+        echo "something is missing: install the packages ${packages[*]}" >&2
         exit 1
     fi
 fi

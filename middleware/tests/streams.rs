@@ -347,7 +347,7 @@ async fn a_client_that_leaves_a_stream_has_the_rest_drained_and_recorded() {
         events.send(Ok("data: x\n\n")).await.unwrap();
     }
     assert_eq!(rig.state("k1").await, Some(State::InFlight), "it is not over");
-    assert!(layer.engine().tracker().len() > 0, "a shutdown waits for it");
+    assert!(!layer.engine().tracker().is_empty(), "a shutdown waits for it");
     drop(events);
     rig.until("k1", State::Tombstone).await;
     assert!(layer.engine().drain(Duration::from_secs(5)).await);

@@ -23,6 +23,7 @@ mod process;
 mod raw;
 mod reply;
 mod rig;
+pub mod servers;
 mod testbed;
 mod wait;
 

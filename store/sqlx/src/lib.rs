@@ -3,18 +3,30 @@
 //! | feature | store | for |
 //! |---|---|---|
 //! | `sqlite` | [`SqliteStore`] | one machine: durable, nothing to run beside the program |
+//! | `postgres` | [`PostgresStore`] | many machines: durable, beside the data or in a database of its own |
 //!
 //! [`open`] chooses by the URL's scheme, at run time.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod listing;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod row;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod task;
 
 use idempotency::{BoxStore, OpenError};
 
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore, Statements};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
-/// Opens the store that `url` names: `sqlite:PATH` with the feature `sqlite`. The tables must be there: see
+/// Opens the store that `url` names: `sqlite:PATH` with the feature `sqlite`, `postgres://…` or `postgresql://…` with the
+/// feature `postgres`. The tables must be there: see
 /// the store's own `migrate`.
 ///
 /// # Errors
@@ -32,6 +44,9 @@ pub async fn open(url: &str) -> Result<BoxStore, OpenError> {
         "sqlite" => Ok(BoxStore::new(SqliteStore::open(url).await?)),
         #[cfg(not(feature = "sqlite"))]
         "sqlite" => Err(missing("sqlite")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(BoxStore::new(PostgresStore::open(url).await?)),
+        #[cfg(not(feature = "postgres"))]
         "postgres" | "postgresql" => Err(missing("postgres")),
         "mysql" | "mariadb" => Err(missing("mysql")),
         // The scheme only: the rest of a database URL may hold a password.

@@ -1,7 +1,6 @@
 //! What SQLite's and sqlx's errors mean for a store.
 
 use idempotency::{StoreError, StoreErrorKind};
-use tokio::task::JoinError;
 
 /// Says what an error means, by SQLite's result code and never by its text.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
@@ -33,12 +32,6 @@ pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
 fn primary_code(error: &sqlx::Error) -> Option<i32> {
     let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
     Some(code & 0xFF)
-}
-
-/// The operation's task ended without an answer: the runtime shuts down, or we have a bug.
-pub(super) fn lost(error: JoinError) -> StoreError {
-    let kind = if error.is_panic() { StoreErrorKind::Refused } else { StoreErrorKind::Unavailable };
-    StoreError::new(kind, error)
 }
 
 /// The time to wait is over; nothing was begun.

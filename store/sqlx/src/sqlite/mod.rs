@@ -14,15 +14,15 @@ mod sweep;
 use std::sync::Arc;
 use std::time::Duration;
 
+use db::Db;
 use idempotency::protocol;
 use idempotency::{
     Claim, Claimed, Entry, Holder, Lease, List, Nonce, OpenError, Outcome, Page, Record, RecordId, Resolve, Resolved,
     Settled, Store, StoreError, Swept, Timestamp,
 };
-use tracing::Instrument;
-
-use db::Db;
 pub use options::{SqliteOptions, Synchronous};
+
+use crate::task;
 
 /// A durable store in one SQLite file, for the processes of one machine. Clones share it.
 ///
@@ -145,15 +145,12 @@ impl SqliteStore {
         Self { db: Arc::new(db) }
     }
 
-    /// Runs an operation in a task of its own: a caller that goes away, or that lives on and does not poll, must not
-    /// sit on the write lock between two statements.
     async fn run<T, F>(&self, operation: impl FnOnce(Arc<Db>) -> F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let task = tokio::spawn(operation(self.db.clone()).in_current_span());
-        task.await.unwrap_or_else(|error| Err(error::lost(error)))
+        task::run(operation(self.db.clone())).await
     }
 
     async fn settle(
@@ -227,7 +224,7 @@ impl Store for SqliteStore {
 
     async fn list(&self, list: &List) -> Result<Page, StoreError> {
         let list = list.clone();
-        self.run(move |db| async move { listing::list(&db, &list).await }).await
+        self.run(move |db| async move { crate::listing::list(&*db, &list).await }).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {

@@ -81,7 +81,7 @@ async fn the_scheme_of_a_url_chooses_the_store() {
     let file = File::migrated().await;
     let store = idempotency_sqlx::open(&file.url()).await.unwrap();
     granted(store.claim(&claim("k")).await.unwrap());
-    for (url, missing) in [("postgres://u:secret@h/d", "`postgres`"), ("mysql://h/d", "`mysql`"), ("odd:x", "`odd`")] {
+    for (url, missing) in [("mysql://u:secret@h/d", "`mysql`"), ("odd://u:secret@h/d", "`odd`")] {
         let error = idempotency_sqlx::open(url).await.unwrap_err();
         assert!(matches!(error, OpenError::Url(_)), "{error:?}");
         assert!(error.to_string().contains(missing) && !error.to_string().contains("secret"), "{error}");

@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Where to listen; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// The store: memory: or sqlite:PATH.
+    /// The store: memory:, sqlite:PATH or postgres://….
     #[arg(long, value_name = "URL", default_value = "memory:")]
     pub(crate) store: String,
     /// Where effects are written: sqlite:PATH. Several testbeds may share one. Default: a temporary file.

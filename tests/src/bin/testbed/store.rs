@@ -1,8 +1,8 @@
 //! The store that `--store` names.
 
-use idempotency::{BoxStore, OpenError};
+use idempotency::{BoxStore, OpenError, Store};
 use idempotency_memory::MemoryStore;
-use idempotency_sqlx::SqliteStore;
+use idempotency_sqlx::{PostgresStore, SqliteStore};
 
 use crate::error::StartError;
 use crate::options::Options;
@@ -17,11 +17,11 @@ pub(crate) async fn open(options: &Options) -> Result<BoxStore, StartError> {
     match scheme {
         "memory" if url == "memory:" => Ok(memory(options)),
         "sqlite" => sqlite(url, options).await,
-        "postgres" | "postgresql" => Err(StartError::NotYet("a store in PostgreSQL")),
+        "postgres" | "postgresql" => postgres(url, options).await,
         "mysql" | "mariadb" => Err(StartError::NotYet("a store in MySQL")),
         "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => Err(StartError::NotYet("a store in Redis")),
         // The URL may hold a password, so it is not repeated.
-        _ => Err(StartError::usage("--store", "not a store's URL; write memory: or sqlite:PATH")),
+        _ => Err(StartError::usage("--store", "not a store's URL; write memory:, sqlite:PATH or postgres://…")),
     }
 }
 
@@ -37,7 +37,19 @@ async fn sqlite(url: &str, options: &Options) -> Result<BoxStore, StartError> {
     if options.migrate {
         sqlite.clone().migrate().await?;
     }
-    match sqlite.open().await {
+    opened(sqlite.open().await)
+}
+
+async fn postgres(url: &str, options: &Options) -> Result<BoxStore, StartError> {
+    let postgres = PostgresStore::options(url).wait(options.store_timeout);
+    if options.migrate {
+        postgres.clone().migrate().await?;
+    }
+    opened(postgres.open().await)
+}
+
+fn opened(store: Result<impl Store, OpenError>) -> Result<BoxStore, StartError> {
+    match store {
         Ok(store) => Ok(BoxStore::new(store)),
         Err(missing @ OpenError::Schema { .. }) => Err(StartError::NotMigrated(missing)),
         Err(error) => Err(error.into()),

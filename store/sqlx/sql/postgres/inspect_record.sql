@@ -1,0 +1,32 @@
+-- One record without its payload, and the clock that it is judged by.
+-- $1 the time that a test gives, else NULL; $2 id.
+SELECT
+    greatest(
+        coalesce($1, floor(extract(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT),
+        (SELECT clock FROM idempotency_clock)
+    ) AS now,
+    record.id,
+    record.format,
+    record.state,
+    record.since,
+    record.fingerprint,
+    record.nonce,
+    record.token,
+    record.attempt,
+    record.lease_until,
+    record.recovery,
+    record.response_window,
+    record.tombstone_window,
+    record.max_age,
+    record.drift,
+    record.key_class,
+    record.key_time,
+    record.dead_nonces,
+    record.resolved_by,
+    record.resolved_why,
+    record.status,
+    record.location,
+    -- Whether there is a payload, not which: an empty one stands for it.
+    CASE WHEN record.payload IS NOT NULL THEN ''::BYTEA END AS payload
+FROM idempotency_records AS record
+WHERE record.id = $2;

@@ -1,0 +1,133 @@
+//! One database: connections, transactions, the clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idempotency::{Clock, KeyClass, RecordId, StoreError, Timestamp};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Executor, PgPool, Postgres, Transaction};
+
+use super::error::Failure;
+use super::options::Statements;
+use super::sql;
+
+/// A statement of ours.
+pub(super) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
+
+pub(super) struct Db {
+    pub(super) pool: PgPool,
+    pub(super) statements: Statements,
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+impl Db {
+    /// A statement, prepared once a session only if the session stays ours.
+    pub(super) fn query(&self, statement: &'static str) -> Query {
+        sqlx::query(statement).persistent(self.statements == Statements::PreparedOnce)
+    }
+
+    /// The same for one that takes the time as `$1`.
+    pub(super) fn timed(&self, statement: &'static str) -> Query {
+        self.query(statement).bind(self.given_now())
+    }
+
+    /// Whether a statement can do without a transaction. `try_` is the number of the try: a session whose default isolation
+    /// is not READ COMMITTED can refuse it the first time.
+    pub(super) fn may_stand_alone(&self, try_: u32) -> bool {
+        self.statements == Statements::PreparedOnce && try_ == 0
+    }
+
+    /// The rows of a statement that stands alone.
+    pub(super) async fn alone(&self, try_: u32, statement: Query) -> Result<Vec<PgRow>, Failure> {
+        if self.may_stand_alone(try_) {
+            return Ok(self.pool.fetch_all(statement).await?);
+        }
+        let mut transaction = self.begin().await?;
+        let rows = transaction.fetch_all(statement).await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+
+    /// How many rows a statement that stands alone has changed.
+    pub(super) async fn change(&self, try_: u32, statement: Query) -> Result<u64, Failure> {
+        if self.may_stand_alone(try_) {
+            return Ok(self.pool.execute(statement).await?.rows_affected());
+        }
+        let mut transaction = self.begin().await?;
+        let changed = transaction.execute(statement).await?;
+        transaction.commit().await?;
+        Ok(changed)
+    }
+
+    /// Begins a transaction at READ COMMITTED.
+    pub(super) async fn begin(&self) -> Result<Writing<'_>, Failure> {
+        Ok(Writing { db: self, transaction: self.pool.begin_with(sql::BEGIN).await? })
+    }
+
+    fn given_now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().micros())
+    }
+}
+
+/// Tries again while others are in the way. What failed so was rolled back.
+#[derive(Default)]
+pub(super) struct Tries(u32);
+
+impl Tries {
+    /// The number of the try, from 0.
+    pub(super) const fn number(&self) -> u32 {
+        self.0
+    }
+
+    /// The answer of a try; none when there is to be another one, after a moment.
+    pub(super) async fn judge<T>(&mut self, result: Result<T, Failure>) -> Result<Option<T>, StoreError> {
+        match result {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Failure::Again(cause)) if self.0 < MOST_RETRIES => {
+                tracing::debug!(number = self.0, %cause, "another try");
+                self.0 += 1;
+                let longest = (1 << self.0.min(6)) * 1000;
+                tokio::time::sleep(Duration::from_micros(rand::random_range(500..=longest))).await;
+                Ok(None)
+            }
+            Err(failure) => Err(failure.into_store_error()),
+        }
+    }
+}
+
+/// A transaction. Dropped, it is rolled back.
+#[must_use]
+pub(super) struct Writing<'d> {
+    pub(super) db: &'d Db,
+    transaction: Transaction<'static, Postgres>,
+}
+
+impl Writing<'_> {
+    pub(super) async fn fetch_all(&mut self, statement: Query) -> Result<Vec<PgRow>, Failure> {
+        Ok(self.transaction.fetch_all(statement).await?)
+    }
+
+    pub(super) async fn execute(&mut self, statement: Query) -> Result<u64, Failure> {
+        Ok(self.transaction.execute(statement).await?.rows_affected())
+    }
+
+    /// Takes a record's row until the end of the transaction, if there is one.
+    pub(super) async fn lock(&mut self, id: &RecordId) -> Result<(), Failure> {
+        self.execute(self.db.query(sql::LOCK_RECORD).bind(id.as_bytes().as_slice())).await.map(drop)
+    }
+
+    pub(super) async fn raise_floor(&mut self, class: &KeyClass, to: Timestamp) -> Result<(), Failure> {
+        self.execute(self.db.query(sql::RAISE_FLOOR).bind(class.as_str()).bind(to.micros())).await.map(drop)
+    }
+
+    pub(super) async fn commit(self) -> Result<(), Failure> {
+        Ok(self.transaction.commit().await?)
+    }
+
+    pub(super) async fn rollback(self) -> Result<(), Failure> {
+        Ok(self.transaction.rollback().await?)
+    }
+}
+
+/// About half a second in all.
+const MOST_RETRIES: u32 = 16;

@@ -1,0 +1,29 @@
+//! The statements, a file each.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(super) const $name: &str = include_str!(concat!("../../sql/postgres/", $file));)*
+    };
+}
+
+statements! {
+    BEGIN = "begin.sql";
+    CLAIM = "claim.sql";
+    COMPLETE = "complete.sql";
+    DELETE_RECORDS = "delete_records.sql";
+    DROP_PAYLOADS = "drop_payloads.sql";
+    DUE_RECORDS = "due_records.sql";
+    INSERT_RECORD = "insert_record.sql";
+    INSPECT_RECORD = "inspect_record.sql";
+    KEEP_CLOCK = "keep_clock.sql";
+    LIST_RECORDS = "list_records.sql";
+    LOCK_RECORD = "lock_record.sql";
+    MIGRATED = "migrated.sql";
+    MIGRATE_ALONE = "migrate_alone.sql";
+    POSTPONE_RECORDS = "postpone_records.sql";
+    RAISE_FLOOR = "raise_floor.sql";
+    READ_RECORD = "read_record.sql";
+    RENEW = "renew.sql";
+    UPDATE_RECORD = "update_record.sql";
+    VERSION = "version.sql";
+}
