@@ -205,7 +205,8 @@ async fn a_settlement_is_tried_for_longer_than_any_window() {
     sleep(Duration::from_millis(200)).await;
     store.heal();
     assert!(engine.drain(Duration::from_secs(10)).await);
-    assert_eq!(state(&store, "done").await, Some(State::Completed));
+    // Its window is short: by now it may be a tombstone.
+    assert!(matches!(state(&store, "done").await, Some(State::Completed | State::Tombstone)));
     assert_eq!(state(&store, "nothing done").await, Some(State::Released));
 }
 
