@@ -190,6 +190,7 @@ async fn a_store_that_was_busy_has_nothing_to_abandon() {
     let (engine, store) = engine(settings());
     store.next(Op::Claim, Fault::Fail);
     assert_eq!(engine.claim(&operation("k")).await.unwrap_err().kind(), StoreErrorKind::Busy);
+    assert!(engine.drain(Duration::from_secs(5)).await);
     assert_eq!((state(&store, "k").await, store.calls(Op::Abandon)), (None, 0));
 }
 
