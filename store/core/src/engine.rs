@@ -31,6 +31,16 @@ pub(crate) struct Inner<St> {
     serial: AtomicU64,
 }
 
+impl<St> Inner<St> {
+    /// What an operation of the store answers, if it does within the store timeout.
+    pub(crate) async fn within_timeout<T>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        timeout(self.settings.store_timeout, operation).await.unwrap_or_else(|_| Err(StoreError::timeout()))
+    }
+}
+
 impl<St> Clone for Engine<St> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
@@ -141,7 +151,7 @@ impl<St: Store> Engine<St> {
     pub async fn claim(&self, operation: &Operation) -> Result<Answer<St>, StoreError> {
         let settings = &self.inner.settings;
         if settings.renew {
-            self.inner.renewals.ensure_running(&Arc::downgrade(&self.inner), settings.lease.length() / 3).await;
+            self.inner.renewals.ensure_running(&self.downgrade(), settings.renewal_interval()).await;
         }
         let mut claim = self.claim_of(operation);
         let give_up = match settings.in_flight {
@@ -188,8 +198,7 @@ impl<St: Store> Engine<St> {
     /// As [`Engine::claim`].
     pub async fn look(&self, operation: &Operation) -> Result<Claimed, StoreError> {
         let claim = self.claim_of(operation);
-        let entry = timeout(self.inner.settings.store_timeout, self.inner.store.inspect(&claim.id));
-        let entry = entry.await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
+        let entry = self.inner.within_timeout(self.inner.store.inspect(&claim.id)).await?;
         // A claim beside an attempt that runs could take it over.
         let answered = entry.is_some_and(|e| matches!(e.state, State::Completed | State::Tombstone | State::InDoubt));
         let answer = if answered { self.ask(&claim).await? } else { Claimed::InFlight { lease_left: Duration::ZERO } };
@@ -222,8 +231,7 @@ impl<St: Store> Engine<St> {
         let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
         let attempt = Attempt::new(operation.key.clone(), claim.id, claim.nonce, grant, asked, serial);
         if self.inner.settings.renew {
-            let every = self.inner.settings.lease.length() / 3;
-            self.inner.renewals.start(&attempt, every);
+            self.inner.renewals.start(&attempt, self.inner.settings.renewal_interval());
         }
         Held::new(self.clone(), attempt)
     }
@@ -233,7 +241,7 @@ impl<St: Store> Engine<St> {
     async fn ask(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         let guard = AbandonOnDrop { engine: self, claim };
         let store = &self.inner.store;
-        let asked = timeout(self.inner.settings.store_timeout, async {
+        let asked = self.inner.within_timeout(async {
             match store.claim(claim).await {
                 Err(error) if error.kind() == StoreErrorKind::Unavailable => match store.claim(claim).await {
                     // The second try was not carried out; the first may have been.
@@ -243,7 +251,7 @@ impl<St: Store> Engine<St> {
                 answer => answer,
             }
         });
-        let answer = asked.await.unwrap_or_else(|_| Err(StoreError::timeout()));
+        let answer = asked.await;
         // Busy says for certain that nothing was carried out; every other error may hide a grant.
         if !answer.as_ref().is_err_and(|error| error.kind() != StoreErrorKind::Busy) {
             std::mem::forget(guard);
@@ -253,10 +261,8 @@ impl<St: Store> Engine<St> {
 
     /// Gives up a grant of our own that is past its lease, and takes a new name.
     async fn abandon_and_rename(&self, claim: &mut Claim) -> Result<(), StoreError> {
-        let settings = &self.inner.settings;
-        let dead = dead_for(settings.store_timeout);
-        let abandon = self.inner.store.abandon(&claim.id, claim.nonce, dead);
-        timeout(settings.store_timeout, abandon).await.unwrap_or_else(|_| Err(StoreError::timeout()))?;
+        let dead = dead_for(self.inner.settings.store_timeout);
+        self.inner.within_timeout(self.inner.store.abandon(&claim.id, claim.nonce, dead)).await?;
         claim.nonce = Nonce::random();
         Ok(())
     }
@@ -267,16 +273,16 @@ impl<St: Store> Engine<St> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let inner = Arc::clone(&self.inner);
         let abandon = async move {
-            let limit = inner.settings.store_timeout;
+            let dead = dead_for(inner.settings.store_timeout);
             let mut retries = Retries::new();
             loop {
-                match timeout(limit, inner.store.abandon(&id, nonce, dead_for(limit))).await {
-                    Ok(Ok(())) => return,
+                match inner.within_timeout(inner.store.abandon(&id, nonce, dead)).await {
+                    Ok(()) => return,
                     // It will say the same again: the record cannot be read, or the tables are not ours.
-                    Ok(Err(error)) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
+                    Err(error) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
                         return tracing::error!(record_id = %id, %error, "a claim cannot be abandoned");
                     }
-                    Ok(Err(_)) | Err(_) => retries.pause().await,
+                    Err(_) => retries.pause().await,
                 }
             }
         };

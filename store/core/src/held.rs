@@ -1,12 +1,8 @@
 //! A claim that was granted, until it is settled.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::timeout;
-
 use crate::engine::{Inner, Retries};
 use crate::{Attempt, Engine, Outcome, Recovery, Settled, Store, StoreError, dead_for};
+use std::sync::Arc;
 
 /// Permission to run, kept by renewing until it is settled by one of its methods.
 ///
@@ -119,17 +115,16 @@ async fn settle_once<St: Store>(
     attempt: &Attempt,
     settlement: &Settlement,
 ) -> Result<Settled, StoreError> {
-    let limit: Duration = inner.settings.store_timeout;
     let holder = attempt.holder();
     let store = &*inner.store;
-    let settled = timeout(limit, async {
+    let settled = inner.within_timeout(async {
         match settlement {
             Settlement::Complete(outcome) => store.complete(holder, outcome).await,
-            Settlement::Release => store.release(holder, dead_for(limit)).await,
+            Settlement::Release => store.release(holder, dead_for(inner.settings.store_timeout)).await,
             Settlement::InDoubt(response) => store.mark_in_doubt(holder, response.as_ref()).await,
         }
     });
-    settled.await.unwrap_or_else(|_| Err(StoreError::timeout()))
+    settled.await
 }
 
 impl<St: Store> Drop for Held<St> {

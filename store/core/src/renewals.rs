@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::engine::Inner;
 use crate::time::BootInstant;
@@ -121,19 +121,19 @@ async fn renew<St: Store>(engine: Weak<Inner<St>>, attempt: Attempt) {
     }
     let asked = BootInstant::now();
     let lease = settings.lease;
-    match timeout(settings.store_timeout, inner.store.renew(attempt.holder(), lease)).await {
-        Ok(Ok(Settled::Applied | Settled::AlreadyApplied)) => {
+    match inner.within_timeout(inner.store.renew(attempt.holder(), lease)).await {
+        Ok(Settled::Applied | Settled::AlreadyApplied) => {
             attempt.extend(asked, lease.length());
-            inner.renewals.again(&attempt, Instant::now() + lease.length() / 3);
+            inner.renewals.again(&attempt, Instant::now() + settings.renewal_interval());
         }
-        Ok(Ok(Settled::Superseded)) if attempt.is_finished() => {}
-        Ok(Ok(Settled::Superseded)) => {
+        Ok(Settled::Superseded) if attempt.is_finished() => {}
+        Ok(Settled::Superseded) => {
             tracing::warn!(?attempt, "the lease was lost");
             metrics::counter!("idempotency_leases_lost_total").increment(1);
             attempt.lose();
         }
         // A renewal that fails or times out is not a loss; a loss is an answer.
-        Ok(Err(_)) | Err(_) => {
+        Err(_) => {
             metrics::counter!("idempotency_renewals_failed_total").increment(1);
             inner.renewals.again(&attempt, Instant::now() + lease.length() / 10);
         }

@@ -71,6 +71,11 @@ impl Settings {
         Self { renew: false, ..self }
     }
 
+    /// How often a running attempt's lease is renewed: two renewals may fail before it is lost.
+    pub(crate) fn renewal_interval(&self) -> Duration {
+        self.lease.length() / 3
+    }
+
     /// The lease.
     #[must_use]
     pub const fn lease_setting(&self) -> Lease {
