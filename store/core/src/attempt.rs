@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use crate::belief::Belief;
 use crate::time::BootInstant;
 use crate::{FencingToken, Grant, Holder, Key, Nonce, RecordId, Recovery};
 
@@ -21,10 +21,7 @@ struct Inner {
     number: u32,
     recovery: Recovery,
     started: Instant,
-    /// On the boot clock, in microseconds; moved on by renewals.
-    deadline: AtomicU64,
-    lost: AtomicBool,
-    on_loss: Notify,
+    belief: Belief,
     finished: AtomicBool,
     renewal_due: AtomicU64,
     serial: u64,
@@ -38,9 +35,7 @@ impl Attempt {
             number: grant.attempt,
             recovery: grant.recovery,
             started: Instant::now(),
-            deadline: AtomicU64::new(asked.after(grant.lease_left).to_micros()),
-            lost: AtomicBool::new(false),
-            on_loss: Notify::new(),
+            belief: Belief::new(asked, grant.lease_left),
             finished: AtomicBool::new(false),
             renewal_due: AtomicU64::new(0),
             serial,
@@ -89,11 +84,7 @@ impl Attempt {
     /// This is a belief. Only a fence at the receiver of a write can enforce it.
     #[must_use]
     pub fn time_left(&self) -> Duration {
-        if self.0.lost.load(Ordering::Acquire) {
-            return Duration::ZERO;
-        }
-        let deadline = BootInstant::from_micros(self.0.deadline.load(Ordering::Acquire));
-        deadline.since(BootInstant::now())
+        self.0.belief.time_left()
     }
 
     /// Whether the lease is known to be lost or its time is over.
@@ -107,23 +98,15 @@ impl Attempt {
     /// # Cancel safety
     /// Holds nothing; may be dropped and called again.
     pub async fn lost(&self) {
-        loop {
-            let loss = self.0.on_loss.notified();
-            let left = self.time_left();
-            if left.is_zero() {
-                return;
-            }
-            let _ = timeout(left, loss).await;
-        }
+        self.0.belief.lost().await;
     }
 
     pub(crate) fn lose(&self) {
-        self.0.lost.store(true, Ordering::Release);
-        self.0.on_loss.notify_waiters();
+        self.0.belief.lose();
     }
 
     pub(crate) fn extend(&self, asked: BootInstant, lease: Duration) {
-        self.0.deadline.fetch_max(asked.after(lease).to_micros(), Ordering::AcqRel);
+        self.0.belief.extend(asked, lease);
     }
 
     pub(crate) fn started(&self) -> Instant {

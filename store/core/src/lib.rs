@@ -32,6 +32,7 @@
 //! conformance suite (feature `conformance`, which also has a store that misbehaves on command).
 
 mod attempt;
+mod belief;
 mod boxed;
 mod claim;
 #[cfg(feature = "conformance")]
@@ -48,10 +49,12 @@ mod outcome;
 pub mod protocol;
 mod record;
 mod renewals;
+mod resource;
 mod run;
 mod settings;
 mod store;
 mod sweeper;
+mod ticket;
 pub mod time;
 mod token;
 
@@ -68,9 +71,11 @@ pub use key::{InvalidKey, Key, KeyRules};
 pub use life::{AgeLimit, KeyClass, Life, Recovery, Windows};
 pub use outcome::{LONGEST_LOCATION, Outcome, Tombstone};
 pub use record::{DeadNonces, Record, Standing, State, Stored, TOKEN_HOLD};
+pub use resource::{InvalidResource, Resource};
 pub use run::{Ran, RunError, WorkError, recorded, run};
 pub use settings::{InFlight, Settings};
 pub use store::{OpenError, Store, StoreError, StoreErrorKind, dead_for};
 pub use sweeper::Sweeper;
+pub use ticket::{FenceTicket, TokenSource};
 pub use time::{Clock, Lease, Timestamp};
 pub use token::{FencingToken, InvalidToken};

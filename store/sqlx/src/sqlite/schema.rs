@@ -21,15 +21,20 @@ macro_rules! records {
         include_str!("../../migrations/sqlite/0001_records.sql")
     };
 }
+macro_rules! leases_and_fences {
+    () => {
+        include_str!("../../migrations/sqlite/0002_leases_and_fences.sql")
+    };
+}
 
 /// The version that this release reads and writes.
-pub(super) const NEEDED: u32 = 1;
+pub(super) const NEEDED: u32 = 2;
 
 /// Everything that [`migrate`] does to an empty file.
-pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!());
+pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!(), "\n", leases_and_fences!());
 
 /// Each brings the tables from the version before it to its own, which it records itself.
-const MIGRATIONS: [(u32, &str); 1] = [(1, records!())];
+const MIGRATIONS: [(u32, &str); 2] = [(1, records!()), (2, leases_and_fences!())];
 
 /// Opens the first connection and sees that the tables are ours.
 pub(super) async fn open(options: &SqliteConnectOptions, deadline: Deadline) -> Result<SqliteConnection, OpenError> {

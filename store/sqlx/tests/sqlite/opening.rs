@@ -13,7 +13,7 @@ async fn a_missing_file_is_a_missing_schema_and_is_not_made() {
     let file = File::missing();
     for url in [file.url(), format!("{}?mode=rwc", file.url())] {
         let error = SqliteStore::open(&url).await.unwrap_err();
-        assert!(matches!(error, OpenError::Schema { found: 0, needed: 1 }), "{error:?}");
+        assert!(matches!(error, OpenError::Schema { found: 0, needed: 2 }), "{error:?}");
     }
     assert!(!file.path().exists());
 }
@@ -24,17 +24,17 @@ async fn missing_tables_are_a_missing_schema_and_are_not_made() {
     file.execute("CREATE TABLE other (x INTEGER);").await;
     for _ in 0..2 {
         let error = SqliteStore::open(&file.url()).await.unwrap_err();
-        assert!(matches!(error, OpenError::Schema { found: 0, needed: 1 }), "{error:?}");
+        assert!(matches!(error, OpenError::Schema { found: 0, needed: 2 }), "{error:?}");
     }
 }
 
 #[tokio::test]
 async fn tables_of_a_newer_release_are_refused_by_open_and_migrate() {
     let file = File::migrated().await;
-    file.execute("INSERT INTO idempotency_migrations (version, applied_at) VALUES (2, 0);").await;
+    file.execute("INSERT INTO idempotency_migrations (version, applied_at) VALUES (3, 0);").await;
     for error in [SqliteStore::open(&file.url()).await.map(drop), SqliteStore::migrate(&file.url()).await] {
         let error = error.unwrap_err();
-        assert!(matches!(error, OpenError::SchemaTooNew { found: 2, needed: 1 }), "{error:?}");
+        assert!(matches!(error, OpenError::SchemaTooNew { found: 3, needed: 2 }), "{error:?}");
     }
 }
 

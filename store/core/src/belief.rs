@@ -1,0 +1,60 @@
+//! What a holder believes about its own lease.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::time::BootInstant;
+
+/// How long a lease still runs, as far as its holder can know: counted from before it was asked for, on a clock that runs
+/// through suspend.
+#[derive(Debug)]
+pub(crate) struct Belief {
+    /// On the boot clock, in microseconds; moved on by renewals.
+    deadline: AtomicU64,
+    lost: AtomicBool,
+    on_loss: Notify,
+}
+
+impl Belief {
+    pub(crate) fn new(asked: BootInstant, lease_left: Duration) -> Self {
+        Self {
+            deadline: AtomicU64::new(asked.after(lease_left).to_micros()),
+            lost: AtomicBool::new(false),
+            on_loss: Notify::new(),
+        }
+    }
+
+    /// Zero once it is lost.
+    pub(crate) fn time_left(&self) -> Duration {
+        if self.lost.load(Ordering::Acquire) {
+            return Duration::ZERO;
+        }
+        let deadline = BootInstant::from_micros(self.deadline.load(Ordering::Acquire));
+        deadline.since(BootInstant::now())
+    }
+
+    /// Waits until no time is left. Holds nothing; may be dropped and called again.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let loss = self.on_loss.notified();
+            let left = self.time_left();
+            if left.is_zero() {
+                return;
+            }
+            let _ = timeout(left, loss).await;
+        }
+    }
+
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.on_loss.notify_waiters();
+    }
+
+    /// Never shortens it.
+    pub(crate) fn extend(&self, asked: BootInstant, lease: Duration) {
+        self.deadline.fetch_max(asked.after(lease).to_micros(), Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,47 @@
+-- Version 2: leases, fences, markers. Leases belong to the store; fences and markers to the data that they guard, in whose
+-- database they must be.
+
+CREATE TABLE idempotency_leases (
+    resource BLOB NOT NULL PRIMARY KEY CHECK (length(resource) BETWEEN 1 AND 255),
+    -- The last token granted; none on the stub that an abandoned request leaves.
+    token INTEGER,
+    -- The holder's nonce; NULL when it was released.
+    holder BLOB CHECK (length(holder) = 16),
+    lease_until INTEGER NOT NULL,
+    -- Nonces whose requests are refused: 16 bytes and 8 bytes of time each, big-endian.
+    dead_nonces BLOB NOT NULL,
+    -- When the row may go.
+    due INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX idempotency_leases_due ON idempotency_leases (due);
+
+-- The newest token that was admitted, per resource.
+CREATE TABLE idempotency_fences (
+    resource BLOB NOT NULL PRIMARY KEY CHECK (length(resource) BETWEEN 1 AND 255),
+    -- Where its tokens are minted: 0 here, 1 by leases, others as the program numbers them. Never mixed.
+    source INTEGER NOT NULL,
+    token INTEGER NOT NULL CHECK (token > 0),
+    -- Who holds the token; zeros when its holder is not known, and then the token is good for one transaction.
+    holder BLOB NOT NULL CHECK (length(holder) = 16),
+    opened_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX idempotency_fences_token ON idempotency_fences (source, token);
+
+-- At most one row a source: fences with smaller tokens may be gone, so smaller tokens are refused where there is no row.
+CREATE TABLE idempotency_fence_watermarks (
+    source INTEGER NOT NULL PRIMARY KEY,
+    least_token INTEGER NOT NULL
+) STRICT;
+
+-- What was done once, by record.
+CREATE TABLE idempotency_once (
+    id BLOB NOT NULL PRIMARY KEY CHECK (length(id) = 32),
+    done_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX idempotency_once_done_at ON idempotency_once (done_at);
+
+INSERT INTO idempotency_migrations (version, applied_at)
+VALUES (2, CAST(unixepoch('subsec') * 1000000 AS INTEGER));
