@@ -25,6 +25,7 @@ pub(crate) trait Values: Sized {
 }
 
 /// [`Columns`] and [`Values`] of a database.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 macro_rules! codec {
     ($row:ty, $query:ty) => {
         impl crate::row::Columns for $row {
@@ -52,6 +53,7 @@ macro_rules! codec {
         }
     };
 }
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use codec;
 
 /// The row format that this release reads and writes.
@@ -88,8 +90,14 @@ impl Judged {
         }
     }
 
+    /// Whether there is a row, which may be one that cannot be read.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) const fn is_there(&self) -> bool {
+        self.found.is_some()
+    }
+
     /// Whether a key made then is too old whatever the clock says.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn is_below_floor(&self, key_time: Timestamp) -> bool {
         key_time <= self.floor
     }
@@ -249,6 +257,16 @@ fn blob<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Option<&'r [u8
 
 /// Binds a record to a statement that writes it: 23 values, in the order of the table's columns.
 pub(crate) fn write<Q: Values>(statement: Q, id: &RecordId, record: &Record) -> Q {
+    write_record(write_key(statement, id), record)
+}
+
+/// Binds the first two: which row, and in what format.
+pub(crate) fn write_key<Q: Values>(statement: Q, id: &RecordId) -> Q {
+    statement.blob(Some(id.as_bytes())).integer(Some(FORMAT))
+}
+
+/// Binds the others.
+pub(crate) fn write_record<Q: Values>(statement: Q, record: &Record) -> Q {
     let outcome = match &record.stored {
         Stored::Completed(outcome) => Some(outcome),
         Stored::InDoubt(response) => response.as_ref(),
@@ -256,8 +274,6 @@ pub(crate) fn write<Q: Values>(statement: Q, id: &RecordId, record: &Record) -> 
     };
     let resolution = record.resolution.as_ref();
     let statement = statement
-        .blob(Some(id.as_bytes()))
-        .integer(Some(FORMAT))
         .text(Some(state_name(&record.stored)))
         .integer(Some(record.since.micros()))
         .blob(Some(&record.fingerprint.to_bytes()))

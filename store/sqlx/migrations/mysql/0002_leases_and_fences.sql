@@ -1,5 +1,5 @@
--- Version 2: leases, fences, markers. Leases belong to the store; fences and markers to the data that they guard, in whose
--- database they must be. A table definition commits at once, so each may be there already.
+-- Version 2: leases, fences, markers. Leases belong to the store; fences and markers to the data that they guard, in
+-- whose database they must be. A table definition commits at once, so each may be there already.
 
 CREATE TABLE IF NOT EXISTS idempotency_leases (
     -- Bytes: a collation would merge two resources that differ in case or in trailing blanks.
@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS idempotency_leases (
     holder BINARY(16),
     lease_until BIGINT NOT NULL,
     -- Nonces whose requests are refused: 16 bytes and 8 bytes of time each, big-endian.
-    dead_nonces BLOB NOT NULL,
+    dead_nonces MEDIUMBLOB NOT NULL,
     -- When the row may go.
     due BIGINT NOT NULL,
     KEY idempotency_leases_due (due)
@@ -21,18 +21,23 @@ CREATE TABLE IF NOT EXISTS idempotency_fences (
     resource VARBINARY(255) NOT NULL PRIMARY KEY,
     -- Where its tokens are minted: 0 here, 1 by leases, others as the program numbers them. Never mixed.
     source BIGINT NOT NULL,
-    token BIGINT NOT NULL CHECK (token > 0),
+    -- 0 where an operator has reset it and nobody came since.
+    token BIGINT NOT NULL CHECK (token >= 0),
     -- Who holds the token; zeros when its holder is not known, and then the token is good for one transaction.
     holder BINARY(16) NOT NULL,
     opened_at BIGINT NOT NULL,
     KEY idempotency_fences_token (source, token)
 ) ENGINE = InnoDB;
 
--- At most one row a source: fences with smaller tokens may be gone, so smaller tokens are refused where there is no row.
+-- Fences with smaller tokens may be gone, so smaller tokens are refused where there is no fence. Only for the sources
+-- whose tokens are times; their rows are always there, so that whoever makes a fence can hold on to one.
 CREATE TABLE IF NOT EXISTS idempotency_fence_watermarks (
     source BIGINT NOT NULL PRIMARY KEY,
     least_token BIGINT NOT NULL
 ) ENGINE = InnoDB;
+
+INSERT IGNORE INTO idempotency_fence_watermarks (source, least_token)
+VALUES (0, 0), (1, 0);
 
 -- What was done once, by record.
 CREATE TABLE IF NOT EXISTS idempotency_once (

@@ -1,5 +1,5 @@
--- Version 2: leases, fences, markers. Leases belong to the store; fences and markers to the data that they guard, in whose
--- database they must be.
+-- Version 2: leases, fences, markers. Leases belong to the store; fences and markers to the data that they guard, in
+-- whose database they must be.
 
 CREATE TABLE idempotency_leases (
     resource BYTEA NOT NULL PRIMARY KEY CHECK (length(resource) BETWEEN 1 AND 255),
@@ -21,7 +21,8 @@ CREATE TABLE idempotency_fences (
     resource BYTEA NOT NULL PRIMARY KEY CHECK (length(resource) BETWEEN 1 AND 255),
     -- Where its tokens are minted: 0 here, 1 by leases, others as the program numbers them. Never mixed.
     source BIGINT NOT NULL,
-    token BIGINT NOT NULL CHECK (token > 0),
+    -- 0 where an operator has reset it and nobody came since.
+    token BIGINT NOT NULL CHECK (token >= 0),
     -- Who holds the token; zeros when its holder is not known, and then the token is good for one transaction.
     holder BYTEA NOT NULL CHECK (length(holder) = 16),
     opened_at BIGINT NOT NULL
@@ -31,11 +32,15 @@ WITH (fillfactor = 70);
 
 CREATE INDEX idempotency_fences_token ON idempotency_fences (source, token);
 
--- At most one row a source: fences with smaller tokens may be gone, so smaller tokens are refused where there is no row.
+-- Fences with smaller tokens may be gone, so smaller tokens are refused where there is no fence. Only for the sources
+-- whose tokens are times; their rows are always there, so that whoever makes a fence can hold on to one.
 CREATE TABLE idempotency_fence_watermarks (
     source BIGINT NOT NULL PRIMARY KEY,
     least_token BIGINT NOT NULL
 );
+
+INSERT INTO idempotency_fence_watermarks (source, least_token)
+VALUES (0, 0), (1, 0);
 
 -- What was done once, by record.
 CREATE TABLE idempotency_once (

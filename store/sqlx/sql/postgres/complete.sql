@@ -1,6 +1,7 @@
 -- Completes what its holder still holds: in flight or in doubt, and not yet forgotten. When nothing is changed, a
 -- transaction finds out why.
--- $1 the time that a test gives, else NULL.
+-- $1 the time that a test gives, else NULL; $9 whether this must be the transaction that was begun for the effect: whoever ended it by
+-- hand has no effect in this one.
 WITH held AS MATERIALIZED (
     SELECT id
     FROM idempotency_records
@@ -40,4 +41,5 @@ WHERE record.id = judged.id
             record.lease_until + record.tombstone_window,
             record.key_time + record.max_age + record.drift
         )
-    );
+    )
+    AND (NOT $9 OR current_setting('idempotency.begun', TRUE) = 'yes');

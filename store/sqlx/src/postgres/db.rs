@@ -111,9 +111,9 @@ impl Writing<'_> {
         Ok(self.transaction.execute(statement).await?.rows_affected())
     }
 
-    /// Takes a record's row until the end of the transaction, if there is one.
-    pub(super) async fn lock(&mut self, id: &RecordId) -> Result<(), Failure> {
-        self.execute(self.db.query(sql::LOCK_RECORD).bind(id.as_bytes().as_slice())).await.map(drop)
+    /// Takes a record's row until the end of the transaction, and says whether there was one.
+    pub(super) async fn lock(&mut self, id: &RecordId) -> Result<bool, Failure> {
+        Ok(!self.fetch_all(self.db.query(sql::LOCK_RECORD).bind(id.as_bytes().as_slice())).await?.is_empty())
     }
 
     pub(super) async fn raise_floor(&mut self, class: &KeyClass, to: Timestamp) -> Result<(), Failure> {

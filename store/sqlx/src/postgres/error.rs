@@ -42,7 +42,7 @@ impl From<StoreError> for Failure {
 }
 
 /// Says what an error means, by its SQLSTATE and never by its text.
-pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
     let kind = match &error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Unreadable,
         sqlx::Error::Database(_) => sqlstate(&error).map_or(StoreErrorKind::Refused, |state| kind_of(&state)),
@@ -53,6 +53,13 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
         _ => StoreErrorKind::Refused,
     };
     StoreError::new(kind, error)
+}
+
+/// Whether the server said, in answer to a COMMIT, that it rolled back: serialisation, a deadlock, a deferred constraint, a
+/// transaction that had failed before. Anything else may have come after the commit, as the end of the session by an
+/// administrator can.
+pub(super) fn is_certain_rollback(error: &sqlx::Error) -> bool {
+    sqlstate(error).is_some_and(|state| ["23", "25", "40"].iter().any(|class| state.starts_with(class)))
 }
 
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>

@@ -1,13 +1,15 @@
 //! The store for many hosts: PostgreSQL.
 
 mod db;
-mod error;
+pub(crate) mod error;
+mod leases;
 mod listing;
 mod operations;
 mod options;
 mod schema;
 mod sql;
 mod sweep;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,9 @@ use idempotency::{
 use sqlx::PgPool;
 
 use db::Db;
+pub use leases::PostgresLeases;
 pub use options::{PostgresOptions, Statements};
+pub use transaction::PostgresTransaction;
 
 use crate::task;
 

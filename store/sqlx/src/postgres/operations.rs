@@ -117,16 +117,27 @@ async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
 
 /// Completes in one trip. Whatever else than `Applied` it is, a transaction tells.
 pub(super) async fn complete(db: &Db, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
-    let statement = || {
-        held(db, sql::COMPLETE, holder)
-            .bind(i64::from(outcome.status()))
-            .bind(outcome.location())
-            .bind(outcome.payload().map(|payload| payload.as_ref()))
-    };
-    if change_held(db, statement).await? {
+    if change_held(db, || completion(db, holder, outcome, Within::Anything)).await? {
         return Ok(Settled::Applied);
     }
     settle(db, &holder.id, |record, now| protocol::complete(record, holder, outcome, now)).await
+}
+
+/// The statement that completes what its holder still holds.
+pub(super) fn completion(db: &Db, holder: &Holder, outcome: &Outcome, within: Within) -> Query {
+    held(db, sql::COMPLETE, holder)
+        .bind(i64::from(outcome.status()))
+        .bind(outcome.location())
+        .bind(outcome.payload().map(|payload| payload.as_ref()))
+        .bind(within == Within::BegunTransaction)
+}
+
+/// Where a completion is carried out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    Anything,
+    /// The transaction that was begun for the effect, and no other.
+    BegunTransaction,
 }
 
 /// Renews in one trip.
@@ -206,10 +217,18 @@ async fn change_once<T>(
 }
 
 /// Takes the row, if there is one, and then reads it and what it is judged by.
-async fn lock<'d>(db: &'d Db, id: &RecordId, class: Option<&KeyClass>) -> Result<(Writing<'d>, Judged), Failure> {
+pub(super) async fn lock<'d>(
+    db: &'d Db,
+    id: &RecordId,
+    class: Option<&KeyClass>,
+) -> Result<(Writing<'d>, Judged), Failure> {
     let mut writing = db.begin().await?;
-    writing.lock(id).await?;
+    let locked = writing.lock(id).await?;
     let judged = row::judged(&writing.fetch_all(read(db, id, class)).await?)?;
+    if judged.is_there() && !locked {
+        // It was made between the two statements, so it is not ours: whoever has it would be written over.
+        return Err(Failure::changed());
+    }
     Ok((writing, judged))
 }
 

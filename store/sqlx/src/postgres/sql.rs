@@ -8,6 +8,9 @@ macro_rules! statements {
 
 statements! {
     BEGIN = "begin.sql";
+    BEGIN_READ_COMMITTED = "begin_read_committed.sql";
+    BEGIN_REPEATABLE_READ = "begin_repeatable_read.sql";
+    BEGIN_SERIALIZABLE = "begin_serializable.sql";
     CLAIM = "claim.sql";
     COMPLETE = "complete.sql";
     DELETE_RECORDS = "delete_records.sql";
@@ -16,6 +19,13 @@ statements! {
     INSERT_RECORD = "insert_record.sql";
     INSPECT_RECORD = "inspect_record.sql";
     KEEP_CLOCK = "keep_clock.sql";
+    LEASE_DELETE = "lease_delete.sql";
+    LEASE_INSERT = "lease_insert.sql";
+    LEASE_LOCK = "lease_lock.sql";
+    LEASE_READ = "lease_read.sql";
+    LEASE_REPLACE = "lease_replace.sql";
+    LEASE_UPDATE = "lease_update.sql";
+    LIMIT_IDLENESS = "limit_idleness.sql";
     LIST_RECORDS = "list_records.sql";
     LOCK_RECORD = "lock_record.sql";
     MIGRATED = "migrated.sql";

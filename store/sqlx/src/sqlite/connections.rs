@@ -1,12 +1,12 @@
 //! A few connections, lent one at a time, and how long anybody waits for anything.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use idempotency::StoreError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::{is_busy, store_error, waited};
@@ -15,23 +15,23 @@ use super::error::{is_busy, store_error, waited};
 /// for. sqlx's own pool pings each connection between two uses, which costs as much as a statement here.
 pub(super) struct Connections {
     options: SqliteConnectOptions,
-    idle: Mutex<Vec<SqliteConnection>>,
-    permits: Semaphore,
+    idle: Arc<Mutex<Vec<SqliteConnection>>>,
+    permits: Arc<Semaphore>,
 }
 
 impl Connections {
     pub(super) fn new(options: SqliteConnectOptions, most: usize) -> Self {
-        Self { options, idle: Mutex::default(), permits: Semaphore::new(most) }
+        Self { options, idle: Arc::default(), permits: Arc::new(Semaphore::new(most)) }
     }
 
     /// With one that is open already.
     pub(super) fn with(self, connection: SqliteConnection) -> Self {
-        self.give_back(connection);
+        give_back(&self.idle, connection);
         self
     }
 
-    pub(super) async fn lend(&self, deadline: Deadline) -> Result<Lent<'_>, StoreError> {
-        let permit = match timeout_at(deadline.0, self.permits.acquire()).await {
+    pub(super) async fn lend(&self, deadline: Deadline) -> Result<Lent, StoreError> {
+        let permit = match timeout_at(deadline.0, Arc::clone(&self.permits).acquire_owned()).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) | Err(_) => return Err(waited()),
         };
@@ -40,11 +40,7 @@ impl Connections {
             Some(connection) => connection,
             None => connect(&self.options, deadline).await.map_err(store_error)?,
         };
-        Ok(Lent { connection, home: self, _permit: permit })
-    }
-
-    fn give_back(&self, connection: SqliteConnection) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        Ok(Lent { connection, home: Arc::clone(&self.idle), _permit: permit })
     }
 
     /// Closes those that are not lent, and waits until they are.
@@ -73,16 +69,20 @@ pub(super) async fn connect(
 
 /// A connection on loan. Dropped, it is closed, and SQLite rolls back what it had begun: only one that is known
 /// to be in order is given back.
-pub(super) struct Lent<'c> {
+pub(super) struct Lent {
     pub(super) connection: SqliteConnection,
-    home: &'c Connections,
-    _permit: SemaphorePermit<'c>,
+    home: Arc<Mutex<Vec<SqliteConnection>>>,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Lent<'_> {
+impl Lent {
     pub(super) fn give_back(self) {
-        self.home.give_back(self.connection);
+        give_back(&self.home, self.connection);
     }
+}
+
+fn give_back(idle: &Mutex<Vec<SqliteConnection>>, connection: SqliteConnection) {
+    idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
 }
 
 /// Until when somebody waits.

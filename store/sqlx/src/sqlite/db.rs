@@ -43,6 +43,15 @@ impl Db {
         &self,
         begin_and_read: impl Fn(Option<i64>) -> Query,
     ) -> Result<(Writing<'_>, Vec<SqliteRow>), StoreError> {
+        let (lent, rows) = self.lock(begin_and_read).await?;
+        Ok((Writing { db: self, lent }, rows))
+    }
+
+    /// The writer's connection, in a transaction that holds the write lock, and what was read there.
+    pub(super) async fn lock(
+        &self,
+        begin_and_read: impl Fn(Option<i64>) -> Query,
+    ) -> Result<(Lent, Vec<SqliteRow>), StoreError> {
         let deadline = Deadline::after(self.busy_timeout);
         let mut lent = self.writer.lend(deadline).await?;
         self.take_turn().await;
@@ -63,7 +72,7 @@ impl Db {
         if waited {
             self.turn().since = Instant::now();
         }
-        Ok((Writing { db: self, lent }, rows))
+        Ok((lent, rows))
     }
 
     /// Runs a statement on the writer's connection that cannot be in a transaction. Busy is an answer like any other.
@@ -94,6 +103,11 @@ impl Db {
         if give_way {
             sleep(GAP).await;
         }
+    }
+
+    /// A transaction has ended.
+    pub(super) fn wrote(&self) {
+        self.turn().last = Instant::now();
     }
 
     fn turn(&self) -> std::sync::MutexGuard<'_, Turn> {
@@ -131,7 +145,7 @@ pub(super) enum End<T> {
 #[must_use]
 pub(super) struct Writing<'d> {
     db: &'d Db,
-    lent: Lent<'d>,
+    lent: Lent,
 }
 
 impl Writing<'_> {
@@ -153,7 +167,7 @@ impl Writing<'_> {
         // When this fails, the transaction may have ended or not, so the connection goes: that is certain.
         match (self.execute(last).await, answer) {
             (Ok(()), answer) => {
-                self.db.turn().last = Instant::now();
+                self.db.wrote();
                 self.lent.give_back();
                 answer
             }

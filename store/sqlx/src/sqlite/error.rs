@@ -3,7 +3,7 @@
 use idempotency::{StoreError, StoreErrorKind};
 
 /// Says what an error means, by SQLite's result code and never by its text.
-pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
     let kind = match &error {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Unreadable,
         sqlx::Error::Database(_) => match primary_code(&error) {

@@ -2,7 +2,8 @@
 
 mod connections;
 mod db;
-mod error;
+pub(crate) mod error;
+mod leases;
 mod listing;
 mod operations;
 mod options;
@@ -10,6 +11,7 @@ mod row;
 mod schema;
 mod sql;
 mod sweep;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,9 @@ use idempotency::{
     Claim, Claimed, Entry, Holder, Lease, List, Nonce, OpenError, Outcome, Page, Record, RecordId, Resolve, Resolved,
     Settled, Store, StoreError, Swept, Timestamp,
 };
+pub use leases::SqliteLeases;
 pub use options::{SqliteOptions, Synchronous};
+pub use transaction::SqliteTransaction;
 
 use crate::task;
 

@@ -9,23 +9,30 @@ macro_rules! statements {
 
 statements! {
     BEGIN = "begin.sql";
+    BEGIN_AND_DELETE_LEASES = "begin.sql" "lease_delete.sql";
     BEGIN_AND_READ_DUE = "begin.sql" "due_records.sql";
+    BEGIN_AND_READ_LEASE = "begin.sql" "lease_read.sql";
     BEGIN_AND_READ_RECORD = "begin.sql" "read_record.sql";
+    BEGIN_FOR_EFFECT = "begin.sql" "savepoint.sql";
     COMMIT = "commit.sql";
     DELETE_RECORD = "delete_record.sql";
     DROP_PAYLOAD = "drop_payload.sql";
     FILE_AND_JOURNAL = "file_and_journal.sql";
     INSPECT_RECORD = "inspect_record.sql";
     KEEP_CLOCK = "keep_clock.sql";
+    LEASE_READ = "lease_read.sql";
     LIST_RECORDS = "list_records.sql";
     MIGRATED = "migrated.sql";
     POSTPONE_RECORD = "postpone_record.sql";
     RAISE_FLOOR = "raise_floor.sql";
     READ_DUE = "due_records.sql";
     READ_RECORD = "read_record.sql";
+    RELEASE_AND_READ_RECORD = "release.sql" "read_record.sql";
     ROLLBACK = "rollback.sql";
     TOUCH = "touch.sql";
     TRUNCATE_LOG = "truncate_log.sql";
     VERSION = "version.sql";
+    WRITE_RECORD = "write_record.sql";
+    WRITE_LEASE_AND_COMMIT = "lease_write.sql" "commit.sql";
     WRITE_RECORD_AND_COMMIT = "write_record.sql" "commit.sql";
 }

@@ -1,76 +1,17 @@
 //! The server dies, or stands still; somebody is between the store and the server.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use idempotency::{Claimed, List, Settled, Store, StoreError, StoreErrorKind};
+use idempotency::{Claimed, List, Settled, Store};
 use idempotency_sqlx::{PostgresStore, Statements};
-use idempotency_testbed::servers::{PgBouncer, Postgres};
+use idempotency_testbed::servers::PgBouncer;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::support::{DEAD_FOR, PATIENT, Place, claim, duplicate, grant, outcome, replayed, run, server};
+use crate::common::faults;
+use crate::support::{DEAD_FOR, Place, claim, grant, outcome, server};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_killed_and_restarted_still_replays() {
-    let mut server = Postgres::start();
-    let url = server.create_database("store");
-    PostgresStore::migrate(&url).await.unwrap();
-    let stores = [Statements::InTransactions, Statements::PreparedOnce]
-        .map(|statements| PostgresStore::options(&url).statements(statements).wait(Duration::from_secs(2)));
-    for (n, options) in stores.into_iter().enumerate() {
-        let store = options.open().await.unwrap();
-        let (done, running) = (claim(&format!("done-{n}")), claim(&format!("running-{n}")));
-        run(&store, &done, &outcome("answer")).await;
-        let holder = grant(&store, &running).await;
-
-        server.kill();
-        for _ in 0..3 {
-            let error = store.claim(&duplicate(&done)).await.unwrap_err();
-            assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
-        }
-        server.restart();
-        assert_eq!(replayed(answered(async || store.claim(&duplicate(&done)).await).await), outcome("answer"));
-        let again = answered(async || store.claim(&duplicate(&running)).await).await;
-        assert!(matches!(again, Claimed::InFlight { .. }), "{again:?}");
-        let settled = answered(async || store.complete(&holder, &outcome("late")).await).await;
-        assert_eq!(settled, Settled::Applied);
-    }
-}
-
-/// Asks until the store can say: of the connections that broke, each may fail one operation.
-async fn answered<T>(operation: impl AsyncFn() -> Result<T, StoreError>) -> T {
-    let give_up = Instant::now() + Duration::from_secs(20);
-    loop {
-        match operation().await {
-            Ok(answer) => return answer,
-            Err(error) => {
-                assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
-                assert!(Instant::now() < give_up, "it never answers: {error:?}");
-            }
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stood_still_answers_when_it_goes_on() {
-    let mut server = Postgres::start();
-    let url = server.create_database("store");
-    PostgresStore::migrate(&url).await.unwrap();
-    let store = PostgresStore::options(&url).wait(PATIENT).open().await.unwrap();
-    let request = claim("k");
-    let holder = grant(&store, &request).await;
-    server.pause();
-    let waiting = tokio::spawn({
-        let store = store.clone();
-        async move { store.complete(&holder, &outcome("answer")).await }
-    });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!waiting.is_finished());
-    server.resume();
-    assert_eq!(waiting.await.unwrap().unwrap(), Settled::Applied);
-    assert_eq!(replayed(store.claim(&duplicate(&request)).await.unwrap()), outcome("answer"));
-}
+faults::faults_tests!(Place);
 
 /// One session at the server may serve many of ours, a transaction at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -2,10 +2,16 @@
 // The helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod conformance;
 mod contents;
 mod faults;
+mod fences;
 mod forgetting;
+mod isolation;
+mod leases;
 mod opening;
 mod races;
 mod support;
+mod transactions;

@@ -5,18 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use idempotency::time::ManualClock;
-use idempotency::{
-    Claim, Claimed, Fingerprint, Grant, Holder, Key, Lease, Life, Nonce, Outcome, RecordId, Recovery, ScopeId, Settled,
-    Store, Timestamp, Windows,
-};
+use idempotency::{OpenError, Timestamp};
 use idempotency_sqlx::{PostgresOptions, PostgresStore, Statements};
 use idempotency_testbed::servers::Postgres;
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-/// Longer than any test waits for a connection, however slow the machine.
-pub(crate) const PATIENT: Duration = Duration::from_secs(60);
-pub(crate) const DEAD_FOR: Duration = Duration::from_secs(62);
+pub(crate) use crate::common::requests::*;
+use crate::common::{Database, Harm, Server};
 
 /// One server for all tests of this program. It ends with the process.
 pub(crate) fn server() -> &'static Postgres {
@@ -88,63 +83,85 @@ impl Place {
 }
 
 pub(crate) async fn execute(connection: &mut PgConnection, statements: &str) {
-    sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned())).execute(connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await.unwrap();
 }
 
-pub(crate) fn life() -> Life {
-    Life::new(Recovery::Hold, Windows::new(HOUR, 24 * HOUR).unwrap())
-}
+impl Database for Place {
+    type Store = PostgresStore;
 
-pub(crate) fn id(key: &str) -> RecordId {
-    RecordId::new(&ScopeId::global(), &Key::parse(key).unwrap())
-}
+    const SCHEMA: &str = PostgresStore::SCHEMA;
+    /// Columns, indexes and constraints.
+    const DESCRIBE: &str = "
+        SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
+            WHERE table_schema = current_schema
+        UNION ALL
+        SELECT replace(indexdef, current_schema, '') FROM pg_indexes WHERE schemaname = current_schema
+        UNION ALL
+        SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = current_schema::regnamespace
+        UNION ALL
+        SELECT 'version ' || version FROM idempotency_migrations
+        ORDER BY 1";
+    const FIXTURE: &str = include_str!("../fixtures/records_v1_postgres.sql");
 
-pub(crate) fn claim(key: &str) -> Claim {
-    Claim {
-        id: id(key),
-        fingerprint: Fingerprint::of([key]),
-        nonce: Nonce::random(),
-        lease: Lease::default(),
-        life: life(),
-        key_time: None,
-        room: 1024,
+    async fn empty() -> Self {
+        Self::empty().await
+    }
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+    async fn migrate(&self) -> Result<(), OpenError> {
+        self.options().migrate().await
+    }
+    async fn open(&self) -> Result<PostgresStore, OpenError> {
+        self.options().open().await
+    }
+    async fn two_stores(&self) -> [PostgresStore; 2] {
+        let direct = self.options().statements(Statements::PreparedOnce);
+        [direct.open().await.unwrap(), self.options().open().await.unwrap()]
+    }
+    async fn real_stores(&self) -> Vec<PostgresStore> {
+        self.real_stores().await.into()
+    }
+    async fn execute(&self, statements: &str) {
+        self.execute(statements).await;
+    }
+    async fn texts(&self, statement: &str) -> Vec<String> {
+        // Not prepared, so that numbers come as text too.
+        let rows = sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).fetch_all(&mut self.connection().await).await;
+        rows.unwrap().iter().map(|row| row.get_unchecked(0)).collect()
+    }
+    fn bytes(digits: &str) -> String {
+        format!("'\\x{digits}'")
     }
 }
 
-pub(crate) fn outcome(body: &'static str) -> Outcome {
-    Outcome::new(201, body.as_bytes().into()).with_location(Some("/charges/1"))
-}
+impl Server for Place {
+    type Connection = PgConnection;
+    type Machine = Postgres;
 
-#[track_caller]
-pub(crate) fn granted(claimed: Claimed) -> Grant {
-    match claimed {
-        Claimed::Granted(grant) => grant,
-        claimed => panic!("not granted: {claimed:?}"),
+    async fn connection(&self) -> PgConnection {
+        self.connection().await
     }
-}
-
-/// Claims, and must be granted.
-pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Holder {
-    let grant = granted(store.claim(claim).await.unwrap());
-    Holder { id: claim.id, token: grant.token, nonce: claim.nonce }
-}
-
-/// Claims and completes.
-pub(crate) async fn run(store: &impl Store, claim: &Claim, outcome: &Outcome) -> Holder {
-    let holder = grant(store, claim).await;
-    assert_eq!(store.complete(&holder, outcome).await.unwrap(), Settled::Applied);
-    holder
-}
-
-/// The same request again.
-pub(crate) fn duplicate(claim: &Claim) -> Claim {
-    Claim { nonce: Nonce::random(), ..claim.clone() }
-}
-
-#[track_caller]
-pub(crate) fn replayed(claimed: Claimed) -> Outcome {
-    match claimed {
-        Claimed::Replay { outcome, .. } => outcome,
-        claimed => panic!("not a replay: {claimed:?}"),
+    async fn execute_on(connection: &mut PgConnection, statements: &str) {
+        execute(connection, statements).await;
+    }
+    fn start() -> Postgres {
+        Postgres::start()
+    }
+    fn on(machine: &Postgres) -> Self {
+        Self::at(machine.create_database("store"))
+    }
+    async fn stores_that_wait(&self, wait: Duration) -> Vec<PostgresStore> {
+        let options = self.real_options().wait(wait);
+        let direct = options.clone().statements(Statements::PreparedOnce);
+        vec![options.open().await.unwrap(), direct.open().await.unwrap()]
+    }
+    fn harm(machine: &mut Postgres, harm: Harm) {
+        match harm {
+            Harm::Kill => machine.kill(),
+            Harm::Restart => machine.restart(),
+            Harm::Pause => machine.pause(),
+            Harm::Resume => machine.resume(),
+        }
     }
 }

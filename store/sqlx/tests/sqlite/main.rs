@@ -2,9 +2,14 @@
 // The helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod conformance;
 mod contents;
+mod fences;
 mod forgetting;
+mod leases;
 mod locking;
 mod opening;
 mod support;
+mod transactions;

@@ -4,19 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use idempotency::time::ManualClock;
-use idempotency::{
-    Claim, Claimed, Fingerprint, Grant, Holder, Key, Lease, Life, Nonce, Outcome, RecordId, Recovery, ScopeId, Settled,
-    Store, Timestamp, Windows,
-};
+use idempotency::{OpenError, Timestamp};
 use idempotency_sqlx::{SqliteOptions, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Row, SqliteConnection};
 use tempfile::TempDir;
 
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-/// Longer than any test waits for a lock that will be free, however slow the machine.
-pub(crate) const PATIENT: Duration = Duration::from_secs(60);
-pub(crate) const DEAD_FOR: Duration = Duration::from_secs(62);
+use crate::common::Database;
+pub(crate) use crate::common::requests::*;
 
 /// A file with tables, and a clock for the stores on it.
 pub(crate) struct File {
@@ -64,8 +59,9 @@ impl File {
         options.create_if_missing(true).connect().await.unwrap()
     }
 
-    pub(crate) async fn execute(&self, statement: &'static str) {
-        sqlx::raw_sql(statement).execute(&mut self.connection().await).await.unwrap();
+    pub(crate) async fn execute(&self, statements: &str) {
+        let statements = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
+        statements.execute(&mut self.connection().await).await.unwrap();
     }
 
     /// Whether these bytes are in the database or in its log.
@@ -77,60 +73,41 @@ impl File {
     }
 }
 
-pub(crate) fn life() -> Life {
-    Life::new(Recovery::Hold, Windows::new(HOUR, 24 * HOUR).unwrap())
-}
+impl Database for File {
+    type Store = SqliteStore;
 
-pub(crate) fn id(key: &str) -> RecordId {
-    RecordId::new(&ScopeId::global(), &Key::parse(key).unwrap())
-}
+    const SCHEMA: &str = SqliteStore::SCHEMA;
+    const DESCRIBE: &str = "
+        SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema
+        UNION ALL
+        SELECT 'version ' || version FROM idempotency_migrations
+        ORDER BY 1";
+    const FIXTURE: &str = include_str!("../fixtures/records_v1.sql");
 
-pub(crate) fn claim(key: &str) -> Claim {
-    Claim {
-        id: id(key),
-        fingerprint: Fingerprint::of([key]),
-        nonce: Nonce::random(),
-        lease: Lease::default(),
-        life: life(),
-        key_time: None,
-        room: 1024,
+    async fn empty() -> Self {
+        Self::missing()
     }
-}
-
-pub(crate) fn outcome(body: &'static str) -> Outcome {
-    Outcome::new(201, body.as_bytes().into()).with_location(Some("/charges/1"))
-}
-
-#[track_caller]
-pub(crate) fn granted(claimed: Claimed) -> Grant {
-    match claimed {
-        Claimed::Granted(grant) => grant,
-        claimed => panic!("not granted: {claimed:?}"),
+    fn clock(&self) -> &ManualClock {
+        &self.clock
     }
-}
-
-/// Claims, and must be granted.
-pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Holder {
-    let grant = granted(store.claim(claim).await.unwrap());
-    Holder { id: claim.id, token: grant.token, nonce: claim.nonce }
-}
-
-/// Claims and completes.
-pub(crate) async fn run(store: &impl Store, claim: &Claim, outcome: &Outcome) -> Holder {
-    let holder = grant(store, claim).await;
-    assert_eq!(store.complete(&holder, outcome).await.unwrap(), Settled::Applied);
-    holder
-}
-
-/// The same request again.
-pub(crate) fn duplicate(claim: &Claim) -> Claim {
-    Claim { nonce: Nonce::random(), ..claim.clone() }
-}
-
-#[track_caller]
-pub(crate) fn replayed(claimed: Claimed) -> Outcome {
-    match claimed {
-        Claimed::Replay { outcome, .. } => outcome,
-        claimed => panic!("not a replay: {claimed:?}"),
+    async fn migrate(&self) -> Result<(), OpenError> {
+        self.options().busy_timeout(PATIENT).migrate().await
+    }
+    async fn open(&self) -> Result<SqliteStore, OpenError> {
+        self.options().busy_timeout(PATIENT).open().await
+    }
+    async fn real_stores(&self) -> Vec<SqliteStore> {
+        vec![self.real_store().await, self.real_store().await]
+    }
+    async fn execute(&self, statements: &str) {
+        Self::execute(self, statements).await;
+    }
+    async fn texts(&self, statement: &str) -> Vec<String> {
+        let statement = sqlx::query(sqlx::AssertSqlSafe(statement.to_owned()));
+        let rows = statement.fetch_all(&mut self.connection().await).await.unwrap();
+        rows.iter().map(|row| row.get_unchecked(0)).collect()
+    }
+    fn bytes(digits: &str) -> String {
+        format!("x'{digits}'")
     }
 }

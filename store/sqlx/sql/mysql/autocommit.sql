@@ -1,0 +1,2 @@
+-- Whether a statement that stands alone is committed.
+SELECT CAST(@@SESSION.autocommit AS SIGNED) AS autocommit;

@@ -1,0 +1,3 @@
+-- For effects. The level is of this transaction only.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION READ WRITE;

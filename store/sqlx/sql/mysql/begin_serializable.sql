@@ -1,0 +1,3 @@
+-- For effects. The level is of this transaction only.
+SET TRANSACTION ISOLATION LEVEL SERIALIZABLE;
+START TRANSACTION READ WRITE;

@@ -1,0 +1,3 @@
+-- Deletes a fence whose row this transaction has.
+DELETE FROM idempotency_fences
+WHERE resource = ?;

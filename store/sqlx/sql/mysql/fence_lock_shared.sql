@@ -1,0 +1,12 @@
+-- Keeps a fence from being opened by anybody else until the end of the transaction, and says how it stands. MariaDB
+-- knows no FOR SHARE.
+/*M!100103 SET STATEMENT innodb_lock_wait_timeout = 5 FOR */
+SELECT
+    source,
+    token,
+    holder,
+    opened_at,
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AS now
+FROM idempotency_fences
+WHERE resource = ?
+LOCK IN SHARE MODE;

@@ -1,0 +1,2 @@
+-- Fails when the transaction has ended since the savepoint.
+RELEASE SAVEPOINT idempotency;

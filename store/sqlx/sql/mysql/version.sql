@@ -1,0 +1,2 @@
+SELECT COALESCE(MAX(version), 0) AS version
+FROM idempotency_migrations;

@@ -1,0 +1,3 @@
+-- Deletes a fence.
+DELETE FROM idempotency_fences
+WHERE resource = ?1;

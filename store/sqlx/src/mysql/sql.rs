@@ -1,0 +1,43 @@
+//! The statements, a file each.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(super) const $name: &str = include_str!(concat!("../../sql/mysql/", $file));)*
+    };
+}
+
+statements! {
+    AUTOCOMMIT = "autocommit.sql";
+    BEGIN = "begin.sql";
+    BEGIN_READ_COMMITTED = "begin_read_committed.sql";
+    BEGIN_REPEATABLE_READ = "begin_repeatable_read.sql";
+    BEGIN_SERIALIZABLE = "begin_serializable.sql";
+    CLAIM = "claim.sql";
+    CLOCK = "clock.sql";
+    COMPLETE = "complete.sql";
+    COMPLETE_IN_TRANSACTION = "complete_in_transaction.sql";
+    CONNECT = "connect.sql";
+    DELETE_RECORD = "delete_record.sql";
+    DROP_PAYLOAD = "drop_payload.sql";
+    DUE_RECORDS = "due_records.sql";
+    INSERT_RECORD = "insert_record.sql";
+    INSPECT_RECORD = "inspect_record.sql";
+    KEEP_CLOCK = "keep_clock.sql";
+    LIMIT_IDLENESS = "limit_idleness.sql";
+    LEASE_DELETE = "lease_delete.sql";
+    LEASE_DUE = "lease_due.sql";
+    LEASE_INSERT = "lease_insert.sql";
+    LEASE_LOCK = "lease_lock.sql";
+    LEASE_READ = "lease_read.sql";
+    LEASE_UPDATE = "lease_update.sql";
+    LIST_RECORDS = "list_records.sql";
+    LOCK_RECORD = "lock_record.sql";
+    POSTPONE_RECORD = "postpone_record.sql";
+    RAISE_FLOOR = "raise_floor.sql";
+    READ_RECORD = "read_record.sql";
+    RELEASE = "release.sql";
+    SAVEPOINT = "savepoint.sql";
+    TRANSACTION_LIMIT = "transaction_limit.sql";
+    UPDATE_RECORD = "update_record.sql";
+    VERSION = "version.sql";
+}

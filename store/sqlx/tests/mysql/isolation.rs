@@ -1,0 +1,54 @@
+//! Transactions with effects at every isolation, and clients that stand still in them.
+
+use std::time::{Duration, Instant};
+
+use idempotency::transaction::CommitError;
+use idempotency::{Answer, Attempt, Engine, Lease};
+use idempotency_sqlx::{Isolation, MySqlStore, MySqlTransaction};
+use tokio::time::sleep;
+
+use crate::common::isolation::{Bench, Isolated, isolation_tests};
+use crate::common::requests::outcome;
+use crate::common::transactions::{operation, settings};
+use crate::common::{Database as _, Server as _};
+use crate::support::Place;
+
+impl Isolated for Place {
+    async fn begin_with(store: &MySqlStore, attempt: &Attempt, isolation: Isolation) -> MySqlTransaction {
+        store.begin_with(attempt, isolation).await.unwrap()
+    }
+
+    async fn shown(transaction: &mut MySqlTransaction) -> String {
+        // Of the transaction, where `@@tx_isolation` is of the session.
+        let shown =
+            "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()";
+        loop {
+            if let Some(shown) = sqlx::query_scalar(shown).fetch_optional(&mut **transaction).await.unwrap() {
+                return shown;
+            }
+            // The server shows what it gathered before, unless nobody has asked for 100 ms.
+            sleep(Duration::from_millis(150)).await;
+        }
+    }
+}
+
+isolation_tests!(Place);
+
+/// MySQL itself does not do this: there a stopped client keeps its rows until its session is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_stands_still_in_its_transaction_does_not_block_its_successor_for_longer_than_the_limit() {
+    let bench = Bench::<Place>::new().await;
+    let limit = Lease::new(Duration::from_secs(1)).unwrap();
+    let engine = Engine::new(bench.store.clone(), settings().transaction_limit(limit));
+    let Answer::Run(held) = engine.claim(&operation("stopped")).await.unwrap() else { panic!("not granted") };
+    let mut stopped = bench.store.begin(held.attempt()).await.unwrap();
+    sqlx::raw_sql("UPDATE spent SET times = 7 WHERE number = 1").execute(&mut *stopped).await.unwrap();
+    let mut successor = bench.place.connection().await;
+    let since = Instant::now();
+    Place::execute_on(&mut successor, "UPDATE spent SET times = 9 WHERE number = 1").await;
+    let waited = since.elapsed();
+    assert!(waited >= Duration::from_millis(500), "{waited:?}: it did not wait, so this proves nothing");
+    let late = bench.store.commit(held.attempt(), stopped, outcome("late")).await;
+    assert!(matches!(late, Err(CommitError::NotCommitted(_))), "{late:?}");
+    assert_eq!(bench.place.texts("SELECT CAST(times AS CHAR(20)) FROM spent WHERE number = 1").await, ["9"]);
+}
