@@ -1,15 +1,19 @@
 //! One run under one claim, as its handler sees it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::belief::Belief;
 use crate::time::BootInstant;
-use crate::{FencingToken, Grant, Holder, Key, Nonce, RecordId, Recovery};
+use crate::transaction::{Attached, TransactionState};
+use crate::{FencingToken, Grant, Holder, Key, Lease, Nonce, RecordId, Recovery, Settings};
 
 /// One run under one claim: what a handler may know and use. Cheap to clone.
 #[derive(Clone)]
@@ -25,10 +29,24 @@ struct Inner {
     finished: AtomicBool,
     renewal_due: AtomicU64,
     serial: u64,
+    /// Taken while a renewal is under way.
+    renewing: tokio::sync::Mutex<()>,
+    transaction: AtomicU8,
+    transaction_limit: Lease,
+    store_timeout: Duration,
+    tracker: TaskTracker,
+    attached: OnceLock<Attached>,
 }
 
 impl Attempt {
-    pub(crate) fn new(key: Key, id: RecordId, nonce: Nonce, grant: &Grant, asked: BootInstant, serial: u64) -> Self {
+    pub(crate) fn new(
+        key: Key,
+        (id, nonce): (RecordId, Nonce),
+        grant: &Grant,
+        asked: BootInstant,
+        serial: u64,
+        (settings, tracker): (&Settings, &TaskTracker),
+    ) -> Self {
         Self(Arc::new(Inner {
             key,
             holder: Holder { id, token: grant.token, nonce },
@@ -39,6 +57,12 @@ impl Attempt {
             finished: AtomicBool::new(false),
             renewal_due: AtomicU64::new(0),
             serial,
+            renewing: tokio::sync::Mutex::const_new(()),
+            transaction: AtomicU8::new(TransactionState::None as u8),
+            transaction_limit: settings.transaction_limit,
+            store_timeout: settings.store_timeout,
+            tracker: tracker.clone(),
+            attached: OnceLock::new(),
         }))
     }
 
@@ -99,6 +123,58 @@ impl Attempt {
     /// Holds nothing; may be dropped and called again.
     pub async fn lost(&self) {
         self.0.belief.lost().await;
+    }
+
+    /// How far the transaction came that a store [began](crate::transaction::begin) for this attempt.
+    #[must_use]
+    pub fn transaction(&self) -> TransactionState {
+        TransactionState::from_number(self.0.transaction.load(Ordering::Acquire))
+    }
+
+    /// Keeps something of the layer that made this attempt for those who record its answer. The first one stays.
+    pub fn attach<T: Any + Send + Sync>(&self, what: Arc<T>) {
+        let _ = self.0.attached.set(what);
+    }
+
+    /// What was attached, if it is of this type.
+    #[must_use]
+    pub fn attached<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.attached.get()?.downcast_ref()
+    }
+
+    /// An outcome that is on record stays there, whatever becomes of another transaction of this attempt.
+    pub(crate) fn set_transaction(&self, state: TransactionState) {
+        let unless_committed = |now| (now != TransactionState::Committed as u8).then_some(state as u8);
+        let _ = self.0.transaction.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_committed);
+    }
+
+    /// How long a transaction of this attempt may take.
+    pub(crate) fn transaction_limit(&self) -> Lease {
+        self.0.transaction_limit
+    }
+
+    pub(crate) fn store_timeout(&self) -> Duration {
+        self.0.store_timeout
+    }
+
+    /// How long an answer within the transaction is waited for: as long as the lease lasts, and for one store timeout in any case.
+    pub(crate) fn patience(&self) -> Duration {
+        self.time_left().max(self.0.store_timeout)
+    }
+
+    /// Counts the work that a drain waits for.
+    pub(crate) fn tracker(&self) -> &TaskTracker {
+        &self.0.tracker
+    }
+
+    /// Sees to it that nobody renews it any more, and waits for a renewal that is under way.
+    pub(crate) async fn stop_renewal(&self) {
+        self.finish();
+        drop(self.0.renewing.lock().await);
+    }
+
+    pub(crate) fn renewing(&self) -> &tokio::sync::Mutex<()> {
+        &self.0.renewing
     }
 
     pub(crate) fn lose(&self) {

@@ -229,7 +229,9 @@ impl<St: Store> Engine<St> {
             metrics::counter!("idempotency_possible_escapes_total").increment(1);
         }
         let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
-        let attempt = Attempt::new(operation.key.clone(), claim.id, claim.nonce, grant, asked, serial);
+        let named = (claim.id, claim.nonce);
+        let around = (&self.inner.settings, &self.inner.tracker);
+        let attempt = Attempt::new(operation.key.clone(), named, grant, asked, serial, around);
         if self.inner.settings.renew {
             self.inner.renewals.start(&attempt, self.inner.settings.renewal_interval());
         }

@@ -1,4 +1,4 @@
-//! A store that misbehaves on command, for testing whatever stands on a store.
+//! A store that misbehaves on command, for testing whatever stands on a store, of records or of leases.
 //!
 //! ```
 //! use idempotency::faults::{Fault, FaultyStore, Op};
@@ -15,17 +15,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::transaction::{CommitFailure, Fate, TransactionalStore};
 use crate::{
-    Claim, Claimed, Entry, Holder, Lease, List, Nonce, Outcome, Page, RecordId, Resolve, Resolved, Settled, Store,
-    StoreError, StoreErrorKind, Swept,
+    Acquired, Ask, Claim, Claimed, Entry, Holder, Lease, LeaseEntry, LeaseHolder, Leases, List, Nonce, Outcome, Page,
+    RecordId, Resolve, Resolved, Resource, Settled, Store, StoreError, StoreErrorKind, Swept,
 };
 
 /// An operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "named after the operations of `Store`")]
+#[expect(missing_docs, reason = "named after the operations of `Store`, `Leases` and `TransactionalStore`")]
 #[non_exhaustive]
 pub enum Op {
     Claim,
+    TryAcquire,
     Renew,
     Complete,
     Release,
@@ -35,6 +37,10 @@ pub enum Op {
     Inspect,
     List,
     Sweep,
+    OpenTransaction,
+    RecordIn,
+    CommitTransaction,
+    Fate,
 }
 
 /// What goes wrong with one operation.
@@ -77,7 +83,7 @@ impl<S> Clone for FaultyStore<S> {
     }
 }
 
-impl<S: Store> FaultyStore<S> {
+impl<S> FaultyStore<S> {
     /// Behaves until told otherwise.
     #[must_use]
     pub fn new(store: S) -> Self {
@@ -216,5 +222,89 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {
         self.run(Op::Sweep, move |store| async move { store.sweep(limit).await }).await
+    }
+}
+
+impl<S: Leases> Leases for FaultyStore<S> {
+    async fn try_acquire(&self, ask: &Ask) -> Result<Acquired, StoreError> {
+        let ask = ask.clone();
+        self.run(Op::TryAcquire, |leases| async move { leases.try_acquire(&ask).await }).await
+    }
+
+    async fn renew(&self, holder: &LeaseHolder, lease: Lease) -> Result<Settled, StoreError> {
+        let holder = holder.clone();
+        self.run(Op::Renew, move |leases| async move { leases.renew(&holder, lease).await }).await
+    }
+
+    async fn release(&self, holder: &LeaseHolder, dead_for: Duration) -> Result<Settled, StoreError> {
+        let holder = holder.clone();
+        self.run(Op::Release, move |leases| async move { leases.release(&holder, dead_for).await }).await
+    }
+
+    async fn abandon(&self, resource: &Resource, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
+        let resource = resource.clone();
+        self.run(Op::Abandon, move |leases| async move { leases.abandon(&resource, nonce, dead_for).await }).await
+    }
+
+    async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseEntry>, StoreError> {
+        let resource = resource.clone();
+        self.run(Op::Inspect, move |leases| async move { leases.inspect(&resource).await }).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.run(Op::Sweep, move |leases| async move { leases.sweep(limit).await }).await
+    }
+}
+
+/// What a [`Fault`] makes of a commit: [`Fault::Fail`] is certain, every other answer that is not the store's own is lost.
+impl<S: TransactionalStore> TransactionalStore for FaultyStore<S> {
+    type Transaction = S::Transaction;
+
+    async fn open_transaction(&self, limit: Duration) -> Result<Self::Transaction, StoreError> {
+        self.run(Op::OpenTransaction, move |store| async move { store.open_transaction(limit).await }).await
+    }
+
+    async fn record_in(
+        &self,
+        transaction: &mut Self::Transaction,
+        holder: &Holder,
+        outcome: &Outcome,
+    ) -> Result<bool, StoreError> {
+        // In the caller's transaction: what is late goes with its caller.
+        let fault = self.fault(Op::RecordIn);
+        match fault {
+            Some(Fault::Fail | Fault::Disconnect) => return Err(failed("the operation was made to fail")),
+            Some(Fault::Stall) => std::future::pending().await,
+            Some(Fault::Late(delay)) => tokio::time::sleep(delay).await,
+            _ => {}
+        }
+        let recorded = self.store.record_in(transaction, holder, outcome).await;
+        match fault {
+            Some(Fault::LoseReply) => Err(StoreError::new(StoreErrorKind::Timeout, "the reply was made to be lost")),
+            Some(Fault::StallReply) => std::future::pending().await,
+            Some(Fault::LateReply(delay)) => {
+                tokio::time::sleep(delay).await;
+                recorded
+            }
+            _ => recorded,
+        }
+    }
+
+    async fn commit_transaction(&self, transaction: Self::Transaction) -> Result<(), CommitFailure> {
+        let commit = move |store: Arc<S>| async move { Ok(store.commit_transaction(transaction).await) };
+        match self.run(Op::CommitTransaction, commit).await {
+            Ok(committed) => committed,
+            Err(error) if error.kind() == StoreErrorKind::Busy => Err(CommitFailure::NotCommitted(error)),
+            Err(error) => Err(CommitFailure::Unknown(error)),
+        }
+    }
+
+    async fn roll_back(&self, transaction: Self::Transaction) {
+        self.store.roll_back(transaction).await;
+    }
+
+    async fn fate(&self, holder: &Holder) -> Result<Fate, StoreError> {
+        let holder = *holder;
+        self.run(Op::Fate, move |store| async move { store.fate(&holder).await }).await
     }
 }

@@ -28,6 +28,9 @@
 //! 3. Bounded means refusing, never forgetting.
 //! 4. An outcome nobody knows is *in doubt* and, by default, is not tried again until somebody knows.
 //!
+//! Beside records there are leases: a [`Leaser`] takes one on a [`Resource`] and yields a [`FencingToken`] for whoever receives the
+//! holder's writes; [`LooseLeases`] are for efficiency only and yield none.
+//!
 //! What each store operation answers in each state is in [`protocol`]; a store is held against it by the
 //! conformance suite (feature `conformance`, which also has a store that misbehaves on command).
 
@@ -44,6 +47,7 @@ mod fingerprint;
 mod held;
 mod identity;
 mod key;
+mod leases;
 mod life;
 mod outcome;
 pub mod protocol;
@@ -51,12 +55,14 @@ mod record;
 mod renewals;
 mod resource;
 mod run;
+mod run_in;
 mod settings;
 mod store;
 mod sweeper;
 mod ticket;
 pub mod time;
 mod token;
+pub mod transaction;
 
 pub use attempt::Attempt;
 pub use boxed::BoxStore;
@@ -68,11 +74,16 @@ pub use fingerprint::{Fingerprint, FingerprintHasher};
 pub use held::{Held, Recorded};
 pub use identity::{InvalidRecordId, Nonce, RecordId, ScopeId};
 pub use key::{InvalidKey, Key, KeyRules};
+pub use leases::{
+    Acquired, Ask, BoxLeases, HeldLease, LeaseEntry, LeaseGrant, LeaseHolder, LeaseLost, LeaseRecord, LeaseSettings,
+    LeaseView, Leaser, Leases, LooseLease, LooseLeases, RaiseError, Released, Taken, protocol as lease_protocol,
+};
 pub use life::{AgeLimit, KeyClass, Life, Recovery, Windows};
 pub use outcome::{LONGEST_LOCATION, Outcome, Tombstone};
 pub use record::{DeadNonces, Record, Standing, State, Stored, TOKEN_HOLD};
 pub use resource::{InvalidResource, Resource};
 pub use run::{Ran, RunError, WorkError, recorded, run};
+pub use run_in::run_in;
 pub use settings::{InFlight, Settings};
 pub use store::{OpenError, Store, StoreError, StoreErrorKind, dead_for};
 pub use sweeper::Sweeper;

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::transaction::Fate;
 use crate::{
     Claim, Claimed, DeadNonces, Doubt, FencingToken, Fingerprint, Grant, Holder, Lease, Nonce, Outcome, Record,
     Resolve, ResolveVerdict, Resolved, Settled, Standing, Stored, TOKEN_HOLD, Timestamp, Tombstone,
@@ -153,6 +154,21 @@ pub fn complete(record: Option<&mut Record>, holder: &Holder, outcome: &Outcome,
             Settled::AlreadyApplied
         }
         _ => Settled::Superseded,
+    }
+}
+
+/// What became of a holder's commit in the effect's transaction, judged when that transaction has ended.
+#[must_use]
+pub fn fate(record: Option<&Record>, holder: &Holder, now: Timestamp) -> Fate {
+    let Some(record) = record else { return Fate::Superseded };
+    match record.standing(now) {
+        Standing::Completed { .. } | Standing::Tombstone { .. } if record.nonce == holder.nonce => Fate::Committed,
+        Standing::InFlight { .. } | Standing::LeaseEnded | Standing::InDoubt { .. }
+            if record.is_held_by(holder.token, holder.nonce) =>
+        {
+            Fate::NotCommitted
+        }
+        _ => Fate::Superseded,
     }
 }
 

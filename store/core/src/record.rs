@@ -289,6 +289,11 @@ impl DeadNonces {
         self.0.push((nonce, until));
     }
 
+    /// Forgets all but the last `most` that were added.
+    pub(crate) fn keep_newest(&mut self, most: usize) {
+        self.0.drain(..self.0.len().saturating_sub(most));
+    }
+
     /// When the last of them may be forgotten.
     #[must_use]
     pub fn until(&self) -> Timestamp {

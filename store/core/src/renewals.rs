@@ -119,6 +119,10 @@ async fn renew<St: Store>(engine: Weak<Inner<St>>, attempt: Attempt) {
         metrics::counter!("idempotency_max_run_reached_total").increment(1);
         return;
     }
+    let _turn = attempt.renewing().lock().await;
+    if attempt.is_finished() {
+        return;
+    }
     let asked = BootInstant::now();
     let lease = settings.lease;
     match inner.within_timeout(inner.store.renew(attempt.holder(), lease)).await {

@@ -96,7 +96,7 @@ async fn after_unknown<St: Store>(held: Held<St>) {
     };
 }
 
-fn replay<T: DeserializeOwned, E>(claimed: Claimed) -> Result<Ran<T>, RunError<E>> {
+pub(crate) fn replay<T: DeserializeOwned, E>(claimed: Claimed) -> Result<Ran<T>, RunError<E>> {
     Err(match claimed {
         Claimed::Replay { outcome, .. } => {
             let payload = outcome.payload().map_or(&[][..], |p| p);

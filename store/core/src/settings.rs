@@ -14,6 +14,7 @@ pub struct Settings {
     pub(crate) store_timeout: Duration,
     pub(crate) in_flight: InFlight,
     pub(crate) renew: bool,
+    pub(crate) transaction_limit: Lease,
 }
 
 /// What a duplicate does while the first is still running.
@@ -65,6 +66,15 @@ impl Settings {
         Self { in_flight, ..self }
     }
 
+    /// How long the transaction that holds effect and outcome may take, from `begin` to `commit`. Default 30 s. The lease lasts so
+    /// long once it has begun and is not renewed: a transaction that takes longer is taken over, and rolled back when it
+    /// comes to its commit. Where the server can, one that stands still for so long is ended by it, so a paused process blocks its
+    /// successor no longer than that.
+    #[must_use]
+    pub fn transaction_limit(self, transaction_limit: Lease) -> Self {
+        Self { transaction_limit, ..self }
+    }
+
     /// Never renews a lease: for tests, and for work that is certain to end within one.
     #[must_use]
     pub fn without_renewal(self) -> Self {
@@ -100,6 +110,12 @@ impl Settings {
         self.max_run
     }
 
+    /// How long a transaction with effect and outcome may take.
+    #[must_use]
+    pub const fn transaction_limit_setting(&self) -> Lease {
+        self.transaction_limit
+    }
+
     /// What a duplicate does while the first is running.
     #[must_use]
     pub const fn in_flight_setting(&self) -> InFlight {
@@ -116,6 +132,7 @@ impl Default for Settings {
             store_timeout: Duration::from_secs(1),
             in_flight: InFlight::Reject,
             renew: true,
+            transaction_limit: Lease::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{Engine, Store};
 /// the clock. It gives back room, and takes payloads out of the store once their window is over.
 #[derive(Debug)]
 #[must_use = "sweeping stops when this is dropped"]
-pub struct Sweeper(JoinHandle<()>);
+pub struct Sweeper(pub(crate) JoinHandle<()>);
 
 impl Sweeper {
     /// Sweeps `engine`'s store every `every`, in batches, until nothing is left to do. Safe on many replicas at once.

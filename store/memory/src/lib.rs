@@ -1,4 +1,4 @@
-//! In-process stores for `idempotency`: [`MemoryStore`], and [`NearCache`] in front of any other store.
+//! In-process stores for `idempotency`: [`MemoryStore`], [`MemoryLeases`], and [`NearCache`] in front of any other store.
 //!
 //! **A `MemoryStore` belongs to one process and is lost with it.** Behind a load balancer every instance would keep a
 //! history of its own, and the same key would run once in each: two instances need a shared store. After a restart nothing
@@ -36,6 +36,7 @@
 
 mod builder;
 mod floors;
+mod leases;
 mod monotone;
 mod near_cache;
 mod own;
@@ -44,6 +45,7 @@ mod shard;
 mod store;
 
 pub use builder::MemoryStoreBuilder;
+pub use leases::MemoryLeases;
 pub use near_cache::{NearCache, NearCacheBuilder};
 pub use room::RECORD_OVERHEAD;
 pub use store::MemoryStore;

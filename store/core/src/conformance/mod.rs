@@ -78,6 +78,7 @@ mod abandon;
 mod claims;
 mod contents;
 mod keys;
+pub mod leases;
 mod listing;
 mod lives;
 mod races;
@@ -297,6 +298,7 @@ behaviours! { $
         one_of_many_takes_over,
         a_late_completion_and_a_takeover_never_both_win,
         an_abandon_beside_its_claim_leaves_the_key_free,
+        abandons_beside_a_first_run_lose_nothing,
         copies_of_one_claim_get_one_grant,
         one_of_many_resolvers_decides,
         a_sweep_beside_claims_removes_no_live_record,

@@ -274,3 +274,23 @@ pub async fn different_keys_are_all_granted<H: Harness>(harness: &H) {
     });
     assert!(together(starts).await.into_iter().all(|replayed| replayed == outcome()));
 }
+
+/// Abandoned claims of a new key beside one that is granted and completed: what it recorded stays.
+pub async fn abandons_beside_a_first_run_lose_nothing<H: Harness>(harness: &H) {
+    for _ in 0..8 * ROUNDS {
+        let subject = Subject::new(harness);
+        let starts = (0..8).map(|n| {
+            let (store, claim) = (harness.store().clone(), Claim { nonce: Nonce::random(), ..subject.claim.clone() });
+            async move {
+                if n > 0 {
+                    return ok(store.abandon(&claim.id, claim.nonce, LEASE).await);
+                }
+                let Claimed::Granted(grant) = ok(store.claim(&claim).await) else { panic!("nobody else claims") };
+                let holder = Holder { id: claim.id, token: grant.token, nonce: claim.nonce };
+                assert_eq!(ok(store.complete(&holder, &outcome()).await), Settled::Applied);
+            }
+        });
+        together(starts).await;
+        assert_eq!(replayed(subject.claim_with(Nonce::random()).await), outcome());
+    }
+}

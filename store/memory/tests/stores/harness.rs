@@ -64,7 +64,7 @@ impl Boxed {
 
 /// The system's clock and what was added to it.
 #[derive(Clone)]
-pub(crate) struct Ahead(ManualClock);
+pub(crate) struct Ahead(pub(crate) ManualClock);
 
 impl Clock for Ahead {
     fn now(&self) -> Timestamp {

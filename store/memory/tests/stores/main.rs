@@ -6,4 +6,5 @@ mod common;
 mod conformance;
 mod forgetting;
 mod harness;
+mod leases;
 mod near_cache;
