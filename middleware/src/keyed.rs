@@ -119,6 +119,7 @@ impl<S, St: Store> Keyed<S, St> {
         ResBody: Body<Data = Bytes> + Send + 'static,
         ResBody::Error: Into<BoxError>,
     {
+        held.attempt().attach(Arc::clone(&self.config));
         request.extensions_mut().insert(held.attempt().clone());
         let service = &mut self.service;
         let handled = AssertUnwindSafe(async { service.call(request).await }).catch_unwind().await;

@@ -72,6 +72,9 @@
 //! `idempotency_recorded_late_total`, `idempotency_detached_total`, `idempotency_unprotected_total`,
 //! `idempotency_claims_abandoned_total`, `idempotency_leases_lost_total`, `idempotency_renewals_failed_total`,
 //! `idempotency_max_run_reached_total`, `idempotency_purged_total`, `idempotency_possible_escapes_total`.
+//! Leases: `idempotency_leases_granted_total`, `idempotency_leases_waited_total`, `idempotency_leases_abandoned_total`,
+//! `idempotency_held_leases_lost_total`, `idempotency_lease_renewals_failed_total`, `idempotency_max_hold_reached_total`,
+//! `idempotency_leases_purged_total`.
 //!
 //! # What it cannot do
 //!
@@ -85,23 +88,30 @@ pub mod body;
 mod describe;
 #[cfg(feature = "axum")]
 mod extract;
+mod fencing;
 mod fingerprint;
 mod future;
 mod header_key;
 mod key_time;
 mod keyed;
 mod layer;
+mod leasing;
 mod problem;
 mod record_policy;
 mod recording;
 mod scope;
 mod service;
 mod stored;
+mod whole;
 
 pub use answer::Replayed;
 pub use describe::Description;
 #[cfg(feature = "axum")]
 pub use extract::CurrentAttempt;
+pub use fencing::{
+    FENCING_TOKEN, Fencing, FencingFuture, FencingLayer, ForwardFencingToken, ForwardFencingTokenService,
+    InvalidFencingToken,
+};
 pub use fingerprint::{BodyMode, FingerprintRule};
 pub use future::ResponseFuture;
 pub use header_key::InvalidKeyHeader;
@@ -109,12 +119,14 @@ pub use idempotency;
 pub use idempotency::Attempt;
 pub use key_time::{KeyFormat, WrongKeyFormat};
 pub use layer::{IdempotencyLayer, KeyRequired, Outage};
+pub use leasing::{LeaseLayer, Leasing, LeasingFuture};
 pub use problem::{KeyFault, Refusal, Responder};
 pub use record_policy::{OwnPolicy, RecordPolicy, Verdict};
 pub use recording::{StreamThrough, recorded};
 pub use scope::Scope;
 pub use service::Idempotency;
 pub use stored::SetCookie;
+pub use whole::WholeResponse;
 
 /// The examples of the README are run as tests.
 #[cfg(doctest)]

@@ -8,11 +8,14 @@ mod tests;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use http::StatusCode;
-use idempotency::{InvalidKey, Timestamp};
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use idempotency::{FencingToken, InvalidKey, Timestamp};
 
 pub(crate) use self::json::Problems;
 pub use self::responder::Responder;
+use crate::Verdict;
+use crate::fencing::InvalidFencingToken;
 use crate::header_key::InvalidKeyHeader;
 use crate::key_time::WrongKeyFormat;
 
@@ -88,6 +91,20 @@ pub enum Refusal {
         /// When to ask again.
         retry_after: Duration,
     },
+    /// The route requires a fencing token and the request has none.
+    FencingTokenMissing,
+    /// The request's fencing token breaks a rule.
+    FencingTokenInvalid(InvalidFencingToken),
+    /// The fence has admitted somebody newer. Nothing was written.
+    FencingTokenSuperseded {
+        /// The token that it admitted last.
+        current: FencingToken,
+    },
+    /// Somebody else holds the lease. Nothing ran.
+    LeaseHeld {
+        /// When to ask again.
+        retry_after: Duration,
+    },
 }
 
 /// Which rule a key breaks. Never says what the key was.
@@ -133,6 +150,13 @@ impl Refusal {
         Self::NotRecorded { retry_after: soon() }
     }
 
+    /// Somebody else holds the lease for so long, if they do not renew it.
+    #[must_use]
+    pub fn lease_held(lease_left: Duration) -> Self {
+        let jitter = Duration::from_millis(rand::random_range(0..1000));
+        Self::LeaseHeld { retry_after: whole_seconds(lease_left.min(LONGEST_WAIT) + jitter) }
+    }
+
     fn in_flight_with(lease_left: Duration, jitter: Duration) -> Self {
         Self::InFlight { retry_after: whole_seconds(lease_left.min(LONGEST_WAIT) + jitter) }
     }
@@ -145,8 +169,13 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Self::ScopeMissing { ours: true } | Self::HandlerPanicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::FencingTokenInvalid(_) => StatusCode::BAD_REQUEST,
+            Self::FencingTokenMissing => StatusCode::PRECONDITION_REQUIRED,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::InFlight { .. } | Self::OutcomeUnknown { .. } => StatusCode::CONFLICT,
+            Self::InFlight { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::FencingTokenSuperseded { .. }
+            | Self::LeaseHeld { .. } => StatusCode::CONFLICT,
             Self::ResponseNotKept { answer, .. } | Self::KeyExpired { answer } => *answer,
             Self::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::StoreUnavailable { .. } | Self::StoreFull { .. } | Self::NotRecorded { .. } => {
@@ -172,6 +201,10 @@ impl Refusal {
             Self::HandlerPanicked => "handler-panicked",
             Self::StoreUnavailable { .. } | Self::NotRecorded { .. } => "store-unavailable",
             Self::StoreFull { .. } => "store-full",
+            Self::FencingTokenMissing => "fencing-token-missing",
+            Self::FencingTokenInvalid(_) => "fencing-token-invalid",
+            Self::FencingTokenSuperseded { .. } => "fencing-token-superseded",
+            Self::LeaseHeld { .. } => "lease-held",
         }
     }
 
@@ -192,6 +225,10 @@ impl Refusal {
             Self::HandlerPanicked => "The service failed while it worked on the request",
             Self::StoreUnavailable { .. } | Self::NotRecorded { .. } => "The idempotency store is not available",
             Self::StoreFull { .. } => "The idempotency store is full",
+            Self::FencingTokenMissing => "The fencing token is missing",
+            Self::FencingTokenInvalid(_) => "The fencing token is not valid",
+            Self::FencingTokenSuperseded { .. } => "A newer fencing token was here",
+            Self::LeaseHeld { .. } => "Somebody else holds the lease",
         }
     }
 
@@ -237,6 +274,15 @@ impl Refusal {
                 "Nothing was executed. Ask again with the same key."
             }
             Self::NotRecorded { .. } => "The outcome could not be recorded in time. Ask again with the same key.",
+            Self::FencingTokenMissing => "This operation requires a fencing token, and the request carries none.",
+            Self::FencingTokenInvalid(fault) => return format!("Nothing was executed: {fault}.").into(),
+            Self::FencingTokenSuperseded { current } => {
+                return format!(
+                    "Nothing was written: the token {current} was admitted. Whoever holds an older one has lost its lease."
+                )
+                .into();
+            }
+            Self::LeaseHeld { .. } => "Nothing was executed: somebody else is at work on this. Ask again.",
         }
         .into()
     }
@@ -248,7 +294,8 @@ impl Refusal {
             Self::InFlight { retry_after }
             | Self::StoreUnavailable { retry_after }
             | Self::StoreFull { retry_after }
-            | Self::NotRecorded { retry_after } => Some(whole_seconds(*retry_after)),
+            | Self::NotRecorded { retry_after }
+            | Self::LeaseHeld { retry_after } => Some(whole_seconds(*retry_after)),
             Self::OutcomeUnknown { retry_after, .. } => retry_after.map(whole_seconds),
             _ => None,
         }
@@ -258,6 +305,24 @@ impl Refusal {
     #[must_use]
     pub fn retryable(&self) -> bool {
         self.retry_after().is_some()
+    }
+}
+
+impl Refusal {
+    /// This refusal as a response, for a handler or a layer that refuses by itself: problem+json, with the reason in its extensions. Under an
+    /// [`IdempotencyLayer`](crate::IdempotencyLayer) it frees the key: nothing was done.
+    #[must_use]
+    pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
+        let mut response = Problems::default().answer(self);
+        response.extensions_mut().insert(Verdict::Release);
+        response.map(B::from)
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::response::IntoResponse for Refusal {
+    fn into_response(self) -> axum::response::Response {
+        self.into_response()
     }
 }
 
@@ -275,7 +340,7 @@ fn soon() -> Duration {
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Every problem type, in the order of [`Refusal`]'s variants.
-const PROBLEM_TYPES: [&str; 13] = [
+const PROBLEM_TYPES: [&str; 17] = [
     "idempotency-key-missing",
     "idempotency-key-invalid",
     "idempotency-scope-missing",
@@ -289,4 +354,8 @@ const PROBLEM_TYPES: [&str; 13] = [
     "handler-panicked",
     "store-unavailable",
     "store-full",
+    "fencing-token-missing",
+    "fencing-token-invalid",
+    "fencing-token-superseded",
+    "lease-held",
 ];

@@ -10,9 +10,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::response::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
+use idempotency::transaction::TransactionState;
 use idempotency::{Engine, Held, Operation, Outcome, Recorded, Recovery, Store};
 
 use crate::Verdict;
@@ -20,6 +21,7 @@ use crate::body::{BodyEnd, BoxError, OnEnd, ResponseBody, WatchedBody};
 use crate::layer::Config;
 use crate::problem::Refusal;
 use crate::stored::{self, SetCookie, StoredResponse};
+use crate::whole::OnRecord;
 
 /// What is needed to record a response.
 pub(crate) struct Recording<'r, St: Store> {
@@ -57,11 +59,28 @@ impl<St: Store> Recording<'_, St> {
     {
         let (mut parts, body) = response.into_parts();
         let said = parts.extensions.remove::<Verdict>();
+        let transaction = held.attempt().transaction();
         if let Some(mark) = &self.config.replay_header {
             // A handler may forward somebody else's replay; to this client it is the first answer.
             parts.headers.remove(mark);
         }
         let verdict = said.unwrap_or_else(|| self.config.record.verdict(parts.status, held.recovery()));
+        let verdict = match transaction {
+            TransactionState::None => verdict,
+            TransactionState::Committed if parts.extensions.remove::<OnRecord>().is_some() => {
+                return Response::from_parts(parts, ResponseBody::untouched(body));
+            }
+            // Another answer than the one that was committed: one key has one answer.
+            TransactionState::Committed => return self.answer_on_record().await,
+            TransactionState::Superseded => return self.answer_on_record().await,
+            TransactionState::Unknown => return self.not_recorded(),
+            TransactionState::NotCommitted | TransactionState::Open => {
+                match after_roll_back(transaction, said, verdict, parts.status) {
+                    Some(verdict) => verdict,
+                    None => return self.release_and_refuse(held).await,
+                }
+            }
+        };
         if verdict == Verdict::Release {
             return match held.release().await {
                 Recorded::Superseded => self.answer_on_record().await,
@@ -91,6 +110,11 @@ impl<St: Store> Recording<'_, St> {
     /// The handler panicked before anything was sent.
     pub(crate) async fn after_panic<B>(&self, held: Held<St>, panic: Box<dyn Any + Send>) -> Response<ResponseBody<B>> {
         tracing::error!(attempt = ?held.attempt(), panic = message(&*panic), "the handler panicked");
+        match held.attempt().transaction() {
+            TransactionState::Committed => return self.answer_on_record().await,
+            TransactionState::Unknown => return self.not_recorded(),
+            _ => {}
+        }
         match after_unknown(held).await {
             Recorded::Superseded => self.answer_on_record().await,
             Recorded::Applied | Recorded::Pending(_) => {
@@ -151,16 +175,18 @@ impl<St: Store> Recording<'_, St> {
     ) -> Response<ResponseBody<B>> {
         let recovery = held.recovery();
         // A response with trailers is not replayable: they are not stored.
-        let outcome = if trailers.is_some() { not_kept(&parts) } else { self.outcome(&parts, &bytes) };
+        let outcome = if trailers.is_some() {
+            not_kept(&parts)
+        } else {
+            self.config.outcome(parts.status, &parts.headers, &bytes)
+        };
         let recorded = match verdict {
             Verdict::InDoubt => held.mark_in_doubt(Some(outcome).filter(|o| o.payload().is_some())).await,
             Verdict::Record | Verdict::Release => held.complete(outcome).await,
         };
         match recorded {
             Recorded::Superseded => self.answer_on_record().await,
-            Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => {
-                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
-            }
+            Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => self.not_recorded(),
             Recorded::Applied | Recorded::Pending(_) => {
                 Response::from_parts(parts, ResponseBody::with_trailers(bytes, trailers))
             }
@@ -188,9 +214,7 @@ impl<St: Store> Recording<'_, St> {
         };
         match recorded {
             Recorded::Superseded => self.answer_on_record().await,
-            Recorded::Pending(_) if verdict == Verdict::Record => {
-                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
-            }
+            Recorded::Pending(_) if verdict == Verdict::Record => self.not_recorded(),
             Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
         }
     }
@@ -211,22 +235,67 @@ impl<St: Store> Recording<'_, St> {
             Ok(claimed) => self.config.answer(claimed),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "superseded, and the record cannot be read");
-                self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
+                self.not_recorded()
             }
         }
     }
 
-    fn outcome(&self, parts: &Parts, body: &Bytes) -> Outcome {
-        let outcome = outcome(parts, body, self.config.set_cookie);
-        if outcome.size() > self.config.max_stored() { outcome.without_payload() } else { outcome }
+    /// For certain nothing stays of the effect, and the answer that the handler made of it is none.
+    async fn release_and_refuse<B>(&self, held: Held<St>) -> Response<ResponseBody<B>> {
+        match held.release().await {
+            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Applied | Recorded::Pending(_) => self.not_recorded(),
+        }
+    }
+
+    fn not_recorded<B>(&self) -> Response<ResponseBody<B>> {
+        self.config.refuse(Refusal::not_recorded()).map(ResponseBody::whole)
+    }
+}
+
+impl Config {
+    /// A response as it is recorded.
+    pub(crate) fn outcome(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Outcome {
+        let outcome = outcome(status, headers, body, self.set_cookie);
+        if outcome.size() > self.max_stored() { outcome.without_payload() } else { outcome }
+    }
+}
+
+/// What becomes of the key of a handler whose transaction is rolled back; none when what it answered cannot be true.
+fn after_roll_back(
+    transaction: TransactionState,
+    said: Option<Verdict>,
+    verdict: Verdict,
+    status: StatusCode,
+) -> Option<Verdict> {
+    let refused = status.is_client_error();
+    match (transaction, said) {
+        // The handler knows of something outside of its transaction.
+        (_, Some(Verdict::InDoubt)) => said,
+        // A commit that failed: the client is to ask again, unless the handler knows better.
+        (TransactionState::NotCommitted, _) => refused.then(|| said.unwrap_or(Verdict::Release)),
+        // Never committed. A decision, such as a declined card, is recorded like any other.
+        _ if refused => Some(if verdict == Verdict::InDoubt { Verdict::Release } else { verdict }),
+        _ if status.is_server_error() => Some(said.unwrap_or(Verdict::Release)),
+        // Not executed: "ask elsewhere".
+        _ if status.is_redirection() && verdict == Verdict::Release => Some(verdict),
+        _ => {
+            tracing::error!(%status, "the handler began a transaction and did not commit it: its effect is rolled back");
+            None
+        }
     }
 }
 
 /// The handler ended without an answer.
 pub(crate) async fn after_unknown<St: Store>(held: Held<St>) -> Recorded {
-    match held.recovery() {
-        Recovery::Hold => held.mark_in_doubt(None).await,
-        Recovery::Rerun => held.release().await,
+    match (held.attempt().transaction(), held.recovery()) {
+        // It is, or will be, on record.
+        (TransactionState::Committed | TransactionState::Unknown, _) => Recorded::Applied,
+        (TransactionState::Superseded, _) => Recorded::Superseded,
+        // Rolled back: nothing happened.
+        (TransactionState::Open | TransactionState::NotCommitted, _) => held.release().await,
+        (TransactionState::None, Recovery::Hold) => held.mark_in_doubt(None).await,
+        (TransactionState::None, Recovery::Rerun) => held.release().await,
     }
 }
 
@@ -240,21 +309,21 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 #[must_use]
 pub fn recorded(response: Response<Bytes>) -> Outcome {
     let (parts, body) = response.into_parts();
-    outcome(&parts, &body, SetCookie::default())
+    outcome(parts.status, &parts.headers, &body, SetCookie::default())
 }
 
-fn outcome(parts: &Parts, body: &Bytes, set_cookie: SetCookie) -> Outcome {
-    let kept = stored::keep(&parts.headers, set_cookie);
-    let payload = StoredResponse::encode(parts.status, &kept, body);
-    Outcome::new(parts.status.as_u16(), payload).with_location(location(parts))
+fn outcome(status: StatusCode, headers: &HeaderMap, body: &[u8], set_cookie: SetCookie) -> Outcome {
+    let kept = stored::keep(headers, set_cookie);
+    let payload = StoredResponse::encode(status, &kept, body);
+    Outcome::new(status.as_u16(), payload).with_location(location(headers))
 }
 
 fn not_kept(parts: &Parts) -> Outcome {
-    Outcome::not_kept(parts.status.as_u16()).with_location(location(parts))
+    Outcome::not_kept(parts.status.as_u16()).with_location(location(&parts.headers))
 }
 
-fn location(parts: &Parts) -> Option<&str> {
-    parts.headers.get(LOCATION)?.to_str().ok()
+fn location(headers: &HeaderMap) -> Option<&str> {
+    headers.get(LOCATION)?.to_str().ok()
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

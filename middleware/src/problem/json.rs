@@ -100,6 +100,8 @@ struct Members<'r> {
     completed_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     location: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_token: Option<u64>,
 }
 
 impl<'r> Members<'r> {
@@ -112,6 +114,7 @@ impl<'r> Members<'r> {
             first_status: None,
             completed_at: None,
             location: None,
+            current_token: None,
         };
         match refusal {
             Refusal::OutcomeUnknown { since, attempt, .. } => {
@@ -123,6 +126,7 @@ impl<'r> Members<'r> {
                 members.completed_at = rfc3339(*completed_at);
                 members.location = location.as_deref();
             }
+            Refusal::FencingTokenSuperseded { current } => members.current_token = Some(current.get()),
             _ => {}
         }
         members

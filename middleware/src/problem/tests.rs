@@ -38,7 +38,22 @@ fn table() -> Vec<(Refusal, u16, &'static str, Option<u64>)> {
         (Refusal::StoreUnavailable { retry_after: SECOND }, 503, "store-unavailable", Some(1)),
         (Refusal::StoreFull { retry_after: SECOND / 2 }, 503, "store-full", Some(1)),
         (Refusal::NotRecorded { retry_after: SECOND * 3 / 2 }, 503, "store-unavailable", Some(2)),
+        (Refusal::FencingTokenMissing, 428, "fencing-token-missing", None),
+        (Refusal::FencingTokenInvalid(InvalidFencingToken::Holder), 400, "fencing-token-invalid", None),
+        (Refusal::FencingTokenSuperseded { current: token(35) }, 409, "fencing-token-superseded", None),
+        (Refusal::LeaseHeld { retry_after: SECOND / 2 }, 409, "lease-held", Some(1)),
     ]
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+#[test]
+fn a_superseded_caller_is_told_the_current_token_and_its_key_is_free() {
+    let response = Refusal::FencingTokenSuperseded { current: token(35) }.into_response::<Bytes>();
+    assert_eq!(body(&response)["current_token"], 35);
+    assert_eq!(response.extensions().get::<Verdict>(), Some(&Verdict::Release));
 }
 
 fn body(response: &Response<Bytes>) -> Value {

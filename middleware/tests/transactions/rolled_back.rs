@@ -1,0 +1,229 @@
+//! Handlers that began and did not commit: nothing stays, and what becomes of the key.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http::{Request, StatusCode};
+use idempotency::faults::{Fault, Op};
+use idempotency::{Recovery, State};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_idempotency::{Attempt, Verdict};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use crate::common::send;
+use crate::shop::{RECOVERIES, Shop, assert_retryable_503, post_to, request};
+
+/// A handler that begins, and says this without a commit.
+fn says(
+    status: u16,
+    said: Option<Verdict>,
+) -> impl Fn(Shop, Attempt) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> + Clone + Send + Sync + 'static
+{
+    move |shop, attempt| {
+        Box::pin(async move {
+            let transaction = shop.begin(&attempt).await;
+            drop(transaction);
+            let mut response = (StatusCode::from_u16(status).unwrap(), "said").into_response();
+            if let Some(verdict) = said {
+                response.extensions_mut().insert(verdict);
+            }
+            response
+        })
+    }
+}
+
+/// Under `Hold` too: for certain nothing happened.
+#[tokio::test]
+async fn a_failure_rolls_back_and_frees_the_key() {
+    for recovery in RECOVERIES {
+        for status in [500, 503, 400, 408, 422, 307] {
+            let shop = Shop::new(recovery).await;
+            let first = post_to(&shop.app(says(status, None))).await;
+            assert_eq!((first.status, first.text()), (status, "said"));
+            shop.assert_runs_again().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_rolls_back_and_frees_the_key() {
+    for recovery in RECOVERIES {
+        let shop = Shop::new(recovery).await;
+        let panics = async |shop: Shop, attempt: Attempt| -> Response {
+            let _transaction = shop.begin(&attempt).await;
+            panic!("before the commit");
+        };
+        assert_eq!(post_to(&shop.app(panics)).await.status, 500);
+        shop.assert_runs_again().await;
+    }
+}
+
+#[tokio::test]
+async fn an_error_rolls_back_and_frees_the_key() {
+    for recovery in RECOVERIES {
+        let shop = Shop::new(recovery).await;
+        let inner = shop.clone();
+        let breaks = service_fn(move |request: Request<Body>| {
+            let shop = inner.clone();
+            async move {
+                let _transaction = shop.begin(request.extensions().get::<Attempt>().unwrap()).await;
+                Err::<Response, _>(io::Error::other("no"))
+            }
+        });
+        shop.layer().layer(breaks).oneshot(request()).await.unwrap_err();
+        shop.assert_runs_again().await;
+    }
+}
+
+#[tokio::test]
+async fn a_decision_is_recorded_like_any_other() {
+    for recovery in RECOVERIES {
+        let shop = Shop::new(recovery).await;
+        let app = shop.app(says(402, None));
+        assert_eq!(post_to(&app).await.status, 402);
+        let replay = post_to(&app).await;
+        assert_eq!((replay.status, replay.text(), replay.is_replay()), (402, "said", true));
+        assert_eq!((shop.charges().await, shop.runs.count()), (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_a_commit_is_not_sent() {
+    for status in [201, 303] {
+        for said in [None, Some(Verdict::Record), Some(Verdict::Release)] {
+            let shop = Shop::new(Recovery::Hold).await;
+            let log = Log::default();
+            let _here = tracing::subscriber::set_default(log.clone());
+            let first = post_to(&shop.app(says(status, said))).await;
+            if (status, said) == (303, Some(Verdict::Release)) {
+                assert_eq!(first.status, 303, "nothing was done, and it says so");
+            } else {
+                assert_retryable_503(&first);
+                assert!(log.errors().iter().any(|line| line.contains("did not commit")), "{:?}", log.errors());
+            }
+            shop.assert_runs_again().await;
+        }
+    }
+}
+
+/// The handler knows of something outside of its transaction.
+#[tokio::test]
+async fn what_a_handler_says_of_its_failure_counts() {
+    let shop = Shop::new(Recovery::Hold).await;
+    let first = post_to(&shop.app(says(500, Some(Verdict::InDoubt)))).await;
+    assert_eq!((first.status, shop.state().await), (500, Some(State::InDoubt)));
+    let shop = Shop::new(Recovery::Hold).await;
+    post_to(&shop.app(says(409, Some(Verdict::InDoubt)))).await;
+    assert_eq!(shop.state().await, Some(State::InDoubt));
+    let shop = Shop::new(Recovery::Hold).await;
+    post_to(&shop.app(says(500, Some(Verdict::Record)))).await;
+    assert_eq!((shop.state().await, shop.charges().await), (Some(State::Completed), 0));
+}
+
+#[tokio::test]
+async fn a_transaction_that_cannot_be_begun_frees_the_key() {
+    for op in [Op::Renew, Op::OpenTransaction] {
+        let shop = Shop::new(Recovery::Hold).await;
+        shop.store.next(op, Fault::Fail);
+        let begins = async |shop: Shop, attempt: Attempt| {
+            shop.try_begin(&attempt).await.unwrap_err();
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        assert_eq!(post_to(&shop.app(begins)).await.status, 503);
+        shop.assert_runs_again().await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_failed_is_to_be_asked_for_again() {
+    for recovery in RECOVERIES {
+        for (op, fault) in [
+            (Op::RecordIn, Fault::Fail),
+            (Op::CommitTransaction, Fault::Fail),
+            (Op::CommitTransaction, Fault::Disconnect),
+        ] {
+            let shop = Shop::new(recovery).await;
+            shop.store.next(op, fault);
+            assert_retryable_503(&post_to(&shop.app(Shop::charge_once)).await);
+            shop.assert_runs_again().await;
+        }
+    }
+}
+
+/// Unless the handler knows better.
+#[tokio::test]
+async fn a_refusal_after_a_commit_that_failed_is_sent() {
+    for status in [402, 409] {
+        let shop = Shop::new(Recovery::Hold).await;
+        shop.store.next(Op::CommitTransaction, Fault::Fail);
+        let refuses = move |shop: Shop, attempt: Attempt| async move {
+            let transaction = shop.begin(&attempt).await;
+            shop.commit(&attempt, transaction).await.unwrap_err();
+            (StatusCode::from_u16(status).unwrap(), "sold out")
+        };
+        let first = send(&shop.app(refuses), request()).await;
+        assert_eq!((first.status, first.text()), (status, "sold out"));
+        shop.assert_runs_again().await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_failed_may_be_tried_again_within_the_handler() {
+    let shop = Shop::new(Recovery::Hold).await;
+    shop.store.next(Op::CommitTransaction, Fault::Fail);
+    let tries_twice = async |shop: Shop, attempt: Attempt| {
+        let transaction = shop.begin(&attempt).await;
+        shop.commit(&attempt, transaction).await.unwrap_err();
+        shop.charge_once(attempt).await
+    };
+    assert_eq!(post_to(&shop.app(tries_twice)).await.status, 201);
+    shop.assert_replays(201, "{\"run\":1}").await;
+}
+
+/// Keeps the messages that were logged, with their levels.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Log {
+    fn errors(&self) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|(level, _)| *level == Level::ERROR).map(|(_, line)| line.clone()).collect()
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push((*event.metadata().level(), line.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push_str(&format!("{field}={value:?} "));
+    }
+}
