@@ -20,6 +20,7 @@
 
 mod client;
 mod process;
+mod proxy;
 mod raw;
 mod reply;
 mod rig;
@@ -29,6 +30,7 @@ mod wait;
 
 pub use client::{Call, Client, SendError};
 pub use process::Ended;
+pub use proxy::{Fate, Proxy, Rule, Way};
 pub use raw::{Raw, request_bytes};
 pub use reply::Reply;
 pub use rig::Rig;

@@ -71,6 +71,15 @@ impl Rig {
         self.start(&[&["--migrate", "--store", store.as_str()], options].concat()).await
     }
 
+    /// The same with a clock that is ahead of everybody else's by so many seconds.
+    pub async fn start_ahead(&self, seconds: u32, options: &[&str]) -> Testbed {
+        let faketime = Path::new("/usr/bin/faketime");
+        assert!(faketime.exists(), "faketime is missing: install the Debian package `faketime`");
+        let mut command = Command::new(faketime);
+        command.args(["-f", &format!("+{seconds}s")]).arg(&self.program);
+        Testbed::start(self.at_home(command.args(options))).await
+    }
+
     /// Runs the program with exactly these arguments until it ends by itself, which it must within 20 s.
     pub async fn run(&self, arguments: &[&str]) -> Ended {
         let mut process = Process::spawn(&mut self.program(arguments));
@@ -80,8 +89,12 @@ impl Rig {
     /// The program in the rig's folder, with its own defaults whatever the environment of the tests says.
     fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).current_dir(self.folder()).env("TMPDIR", self.folder());
-        command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "0");
+        self.at_home(command.args(arguments));
         command
+    }
+
+    fn at_home<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.current_dir(self.folder()).env("TMPDIR", self.folder());
+        command.env_remove("RUST_LOG").env("RUST_BACKTRACE", "0")
     }
 }

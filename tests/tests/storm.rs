@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
-use idempotency_testbed::servers::Postgres;
+use idempotency_testbed::servers::{MariaDb, Postgres};
 use idempotency_testbed::{Client, Reply, Testbed, rig};
 use serde_json::json;
 
@@ -53,6 +53,19 @@ async fn one_effect_per_key_in_two_processes_on_postgresql() {
     storm.is_sound();
     let records = server.sql("store", "SELECT count(*), count(DISTINCT state) FROM idempotency_records");
     assert_eq!(records, format!("{KEYS}|1"), "one record for each key, all completed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_effect_per_key_in_two_processes_on_mariadb() {
+    let server = MariaDb::start();
+    let url = server.create_database("store");
+    let rig = rig!();
+    let options = [&["--migrate", "--store", url.as_str()], PATIENT].concat();
+    let (one, two) = (rig.start(&options).await, rig.start(&options).await);
+    let storm = storm(&[&one, &two], KEYS).await;
+    storm.is_sound();
+    let records = server.sql("store", "SELECT COUNT(*), COUNT(DISTINCT state) FROM idempotency_records");
+    assert_eq!(records, format!("{KEYS}\t1"), "one record for each key, all completed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-SELECT seq, key, route, resource, amount, token, attempt, process, at
+SELECT seq, key, route, resource, amount, token, attempt, process, value, at
 FROM effects
 WHERE ?1 IS NULL OR route = ?1
 ORDER BY seq

@@ -1,9 +1,11 @@
 //! What all private servers need: a user, a folder, a port, and an end.
 
+use std::fmt::Write as _;
 use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::time::Duration;
 
 /// Ends the server and removes its folder when the process of the tests ends, however it ends: nobody drops what is in a
 /// `static`, and a killed process drops nothing. It is a shell that waits for the end of its input.
@@ -85,3 +87,17 @@ impl Unprivileged {
         command
     }
 }
+
+/// Runs a program that must succeed.
+pub(super) fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let _ = write!(said, "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?} failed: {said}");
+    output
+}
+
+/// For a server to start or stop.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether it has.
+pub(super) const MOMENT: Duration = Duration::from_millis(20);

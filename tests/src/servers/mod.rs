@@ -2,8 +2,12 @@
 //! them. A program that is not installed is a panic that names its Debian package.
 
 mod keeper;
+mod mariadb;
 mod pgbouncer;
 mod postgres;
+mod redis;
 
+pub use mariadb::MariaDb;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
+pub use redis::{Redis, RedisCluster, RedisSentinel, SlotMove};

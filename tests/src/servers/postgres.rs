@@ -1,14 +1,13 @@
 //! A private PostgreSQL.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::keeper::{self, Keeper, Unprivileged};
+use super::keeper::{self, Keeper, MOMENT, PATIENCE, Unprivileged, succeed};
 use crate::process::Process;
 
 /// A PostgreSQL server of our own, with the settings that one has in operation: commits are on disk. Stopped when it is
@@ -173,14 +172,6 @@ fn programs() -> Option<PathBuf> {
     candidates.into_iter().find(|programs| programs.join("initdb").exists() && programs.join("postgres").exists())
 }
 
-fn succeed(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let _ = write!(said, "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?} failed: {said}");
-    output
-}
-
 /// The processes whose parent this is.
 fn children(parent: u32) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").expect("a list of processes").flatten();
@@ -207,6 +198,3 @@ const SETTINGS: [&str; 5] = [
     "log_min_messages=warning",
     "log_min_error_statement=panic",
 ];
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const MOMENT: Duration = Duration::from_millis(20);

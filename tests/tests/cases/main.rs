@@ -1,6 +1,7 @@
 //! Real faults of other systems, each under its number in the project's collection, over processes that can be killed, paused and
 //! restarted on one SQLite store.
 
+mod clocks;
 mod concurrency;
 mod crashes;
 mod operations;

@@ -79,12 +79,14 @@ async fn stores_that_cannot_be_used_are_refused() {
         (&["--store", "sqlite:no-such-folder/store.sqlite", "--migrate"], "--store"),
         (&["--store", "sqlite:no-such-folder/store.sqlite"], "--store"),
         (&["--store", "postgres://u:s3cret@127.0.0.1:1/db"], "--store"),
-        (&["--store", "mysql://localhost/db"], "MySQL is not there yet"),
+        (&["--store", "mysql://u:s3cret@127.0.0.1:1/db"], "--store"),
         (&["--store", "redis://localhost"], "Redis is not there yet"),
         (&["--ledger", "memory:"], "--ledger"),
         (&["--ledger", "sqlite::memory:"], "--ledger"),
         (&["--ledger", "sqlite:no-such-folder/ledger.sqlite"], "--ledger"),
-        (&["--ledger", "postgres://localhost/db"], "PostgreSQL is not there yet"),
+        (&["--ledger", "postgres://u:s3cret@127.0.0.1:1/db"], "--ledger"),
+        (&["--ledger", "mysql://u:s3cret@127.0.0.1:1/db"], "--ledger"),
+        (&["--ledger", "etcd://somewhere"], "--ledger"),
         (
             &["bank", "--listen", "127.0.0.1:0", "--ledger", "bank.sqlite", "--faults", "0.1", "--seed", "7"],
             "not there yet",
@@ -96,9 +98,12 @@ async fn stores_that_cannot_be_used_are_refused() {
 #[tokio::test]
 async fn no_password_of_a_store_is_repeated() {
     let rig = rig!();
-    for url in ["postgres://u:s3cret@127.0.0.1:1/db", "etcd://u:s3cret@localhost/db"] {
-        let ended = rig.run(&["--store", url]).await;
-        assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
+    for url in ["postgres://u:s3cret@127.0.0.1:1/db", "mysql://u:s3cret@127.0.0.1:1/db", "etcd://u:s3cret@localhost/db"]
+    {
+        for option in ["--store", "--ledger"] {
+            let ended = rig.run(&[option, url]).await;
+            assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
+        }
     }
 }
 

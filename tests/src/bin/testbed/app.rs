@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use idempotency::{BoxStore, Engine};
+use idempotency::{BoxLeases, BoxStore, Engine, Leaser};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::ledger::Ledger;
 use crate::protection::Protection;
-use crate::routes::{charge, effects, not_yet, observe, payment_intents, records, webhook};
+use crate::routes::{charge, counter, effects, not_yet, observe, payment_intents, records, tx_charge, webhook};
+use crate::store::Backend;
 use crate::values::ScopeFrom;
 
 /// What the handlers share.
@@ -21,7 +22,12 @@ pub(crate) struct App(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engine: Engine<BoxStore>,
+    pub(crate) leaser: Leaser<BoxLeases>,
     pub(crate) ledger: Ledger,
+    /// No lease, no fence.
+    pub(crate) unprotected: bool,
+    /// The store, if the ledger is in its database.
+    pub(crate) same_database: Option<Backend>,
     pub(crate) scope: ScopeFrom,
     pub(crate) metrics: PrometheusHandle,
 }
@@ -48,9 +54,9 @@ impl App {
             .route("/required", protection.key_required(post(charge::charge)))
             .route("/webhook", protection.key_in_body(post(webhook::webhook)))
             .route("/v1/payment_intents", protection.for_stripe(post(payment_intents::create)))
-            .route("/tx-charge", post(not_yet::transaction))
-            .route("/counter/{resource}", post(not_yet::counter).get(not_yet::counter))
-            .route("/fenced/{resource}", post(not_yet::fenced))
+            .route("/tx-charge", protection.rerun(post(tx_charge::charge)))
+            .route("/counter/{resource}", protection.rerun(post(counter::add)).get(counter::show))
+            .route("/fenced/{resource}", protection.fenced(post(counter::fenced)))
             .route("/payout", post(not_yet::payout))
             .route("/effects", get(effects::list))
             .route("/records", get(records::list))

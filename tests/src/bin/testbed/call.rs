@@ -1,9 +1,12 @@
 //! A request to a route with an effect, taken apart.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, MatchedPath, Query, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName};
+use idempotency::FenceTicket;
 use serde_json::Value;
 use sfv::{BareItem, Parser};
 use tower_idempotency::Attempt;
@@ -22,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) headers: HeaderMap,
     pub(crate) switches: Switches,
     pub(crate) body: Bytes,
+    /// What a caller that holds a lease elsewhere presents.
+    pub(crate) ticket: Option<FenceTicket>,
 }
 
 impl<S: Send + Sync> FromRequest<S> for Call {
@@ -33,12 +38,15 @@ impl<S: Send + Sync> FromRequest<S> for Call {
         let Query(switches) =
             Query::<Switches>::try_from_uri(&parts.uri).map_err(|fault| Problem::bad_request(fault.body_text()))?;
         let attempt = parts.extensions.get::<Attempt>().cloned();
+        let ticket = parts.extensions.get::<FenceTicket>().copied();
         let headers = parts.headers.clone();
         let request = Request::from_parts(parts, body);
         let body = Bytes::from_request(request, state)
             .await
             .map_err(|fault| Problem::new(fault.status(), "bad-request", fault.body_text()))?;
-        Ok(Self { route: route.as_str().to_owned(), attempt, headers, switches: switches.checked()?, body })
+        let mut switches = switches.checked()?;
+        switches.is_a_retry = attempt.as_ref().is_some_and(|attempt| attempt.number() > 1);
+        Ok(Self { route: route.as_str().to_owned(), attempt, headers, switches, body, ticket })
     }
 }
 
@@ -52,7 +60,14 @@ impl Call {
             amount,
             token: self.attempt.as_ref().map(|attempt| attempt.token().get()),
             attempt: self.attempt.as_ref().map(Attempt::number),
+            value: None,
         }
+    }
+
+    /// How long a counter is thought about between reading and writing, by the query or by a member of the body.
+    pub(crate) fn think(&self) -> Duration {
+        let said = serde_json::from_slice::<Value>(&self.body).ok().and_then(|body| body.get("think")?.as_u64());
+        Duration::from_millis(self.switches.think.or(said).unwrap_or(0))
     }
 
     fn header_key(&self) -> Option<String> {

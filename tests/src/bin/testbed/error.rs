@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use idempotency::OpenError;
+use idempotency_redis::ServerRefused;
 
 /// Why there is no server, or why it ended badly.
 #[derive(Debug, thiserror::Error)]
@@ -15,10 +16,14 @@ pub(crate) enum StartError {
     NotYet(&'static str),
     #[error("--store")]
     Store(#[from] OpenError),
+    #[error("--store")]
+    Refused(#[from] ServerRefused),
     #[error("--store: the store's tables are missing or old; start with --migrate")]
     NotMigrated(#[source] OpenError),
     #[error("--ledger: cannot be opened")]
     Ledger(#[source] sqlx::Error),
+    #[error("--ledger: the tables of its fences cannot be made")]
+    Fences(#[source] OpenError),
     #[error("no temporary file for the ledger")]
     TemporaryLedger(#[source] io::Error),
     #[error("--listen: cannot listen on {0}")]

@@ -49,10 +49,10 @@ pub(crate) struct Options {
     /// Where to listen; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// The store: memory:, sqlite:PATH or postgres://….
+    /// The store: memory:, sqlite:PATH, postgres://…, mysql://…, redis://…, redis+sentinel://… or redis+cluster://….
     #[arg(long, value_name = "URL", default_value = "memory:")]
     pub(crate) store: String,
-    /// Where effects are written: sqlite:PATH. Several testbeds may share one. Default: a temporary file.
+    /// Where effects are written: sqlite:PATH, postgres://… or mysql://…. Several testbeds may share one. Default: a temporary file.
     #[arg(long, value_name = "URL")]
     pub(crate) ledger: Option<String>,
     /// Create or upgrade the store's tables first.

@@ -2,9 +2,9 @@
 
 use axum::http::Uri;
 use axum::routing::MethodRouter;
-use idempotency::time::InvalidDuration;
-use idempotency::{AgeLimit, BoxStore, Engine, KeyClass, Lease, Life, Recovery, Settings, Windows};
-use tower_idempotency::{IdempotencyLayer, KeyFormat, KeyRequired, Responder};
+use idempotency::time::{InvalidDuration, LONGEST};
+use idempotency::{AgeLimit, BoxStore, Engine, KeyClass, Lease, LeaseSettings, Life, Recovery, Settings, Windows};
+use tower_idempotency::{FencingLayer, IdempotencyLayer, KeyFormat, KeyRequired, Responder};
 
 use crate::app::App;
 use crate::error::StartError;
@@ -24,6 +24,19 @@ pub(crate) fn settings(options: &Options, recovery: Recovery) -> Result<Settings
     let settings = Settings::default().lease(lease).life(life).in_flight(options.in_flight);
     let settings = settings.max_run(options.max_run).map_err(wrong("--max-run"))?;
     let settings = settings.store_timeout(options.store_timeout).map_err(wrong("--store-timeout"))?;
+    // Whoever is killed inside one holds its key for so long.
+    let limit = Lease::new(options.lease.saturating_mul(5).min(LONGEST)).map_err(wrong("--lease"))?;
+    let settings = settings.transaction_limit(limit);
+    Ok(if options.no_renew { settings.without_renewal() } else { settings })
+}
+
+/// Settings of the leases on counters.
+pub(crate) fn lease_settings(options: &Options) -> Result<LeaseSettings, StartError> {
+    let wrong = |option| move |fault: InvalidDuration| StartError::usage(option, fault);
+    let lease = Lease::new(options.lease).map_err(wrong("--lease"))?;
+    let settings = LeaseSettings::default().lease(lease);
+    let settings = settings.store_timeout(options.store_timeout).map_err(wrong("--store-timeout"))?;
+    let settings = settings.max_hold(options.max_run).map_err(wrong("--max-run"))?;
     Ok(if options.no_renew { settings.without_renewal() } else { settings })
 }
 
@@ -37,7 +50,12 @@ fn age_limit(keys: &Keys) -> Option<AgeLimit> {
 /// Puts routes behind layers, or leaves them bare.
 #[derive(Clone, Debug)]
 pub(crate) enum Protection {
-    On(IdempotencyLayer<BoxStore>),
+    On {
+        /// As `--recovery` says.
+        layer: IdempotencyLayer<BoxStore>,
+        /// Whatever it says.
+        rerun: IdempotencyLayer<BoxStore>,
+    },
     Off,
 }
 
@@ -47,16 +65,25 @@ impl Protection {
         if options.unprotected {
             return Ok(Self::Off);
         }
-        let layer = IdempotencyLayer::with_engine(engine.clone(), options.scope.rule())
-            .record(options.record.into())
-            .max_request(options.max_request)
-            .max_response(options.max_response)
-            .outage(options.on_store_error.into())
-            .docs(Uri::from_static(RULES));
-        Ok(Self::On(match age_limit(&options.keys) {
-            None => layer,
-            Some(age) => layer.key_format(KeyFormat::Uuid7, age).map_err(|fault| StartError::usage("--keys", fault))?,
-        }))
+        let rerun = engine.with_settings(settings(options, Recovery::Rerun)?);
+        Ok(Self::On { layer: layer(options, engine.clone())?, rerun: layer(options, rerun)? })
+    }
+
+    /// The routes behind a layer under which an attempt without an outcome runs again: its effect is in one transaction with
+    /// the outcome, or marked by the record.
+    pub(crate) fn rerun(&self, routes: MethodRouter<App>) -> MethodRouter<App> {
+        match self {
+            Self::On { rerun, .. } => routes.layer(rerun.clone()),
+            Self::Off => routes,
+        }
+    }
+
+    /// The same for callers who hold a token, which they must present.
+    pub(crate) fn fenced(&self, routes: MethodRouter<App>) -> MethodRouter<App> {
+        match self {
+            Self::On { .. } => self.rerun(routes).layer(FencingLayer::new()),
+            Self::Off => routes,
+        }
     }
 
     /// The routes behind the layer as it is.
@@ -87,9 +114,22 @@ impl Protection {
         change: impl FnOnce(IdempotencyLayer<BoxStore>) -> IdempotencyLayer<BoxStore>,
     ) -> MethodRouter<App> {
         match self {
-            Self::On(layer) => routes.layer(change(layer.clone())),
+            Self::On { layer, .. } => routes.layer(change(layer.clone())),
             Self::Off => routes,
         }
+    }
+}
+
+fn layer(options: &Options, engine: Engine<BoxStore>) -> Result<IdempotencyLayer<BoxStore>, StartError> {
+    let layer = IdempotencyLayer::with_engine(engine, options.scope.rule())
+        .record(options.record.into())
+        .max_request(options.max_request)
+        .max_response(options.max_response)
+        .outage(options.on_store_error.into())
+        .docs(Uri::from_static(RULES));
+    match age_limit(&options.keys) {
+        None => Ok(layer),
+        Some(age) => layer.key_format(KeyFormat::Uuid7, age).map_err(|fault| StartError::usage("--keys", fault)),
     }
 }
 

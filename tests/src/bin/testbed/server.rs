@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
-use idempotency::{Engine, Sweeper};
+use idempotency::{Engine, Leaser, Sweeper};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,17 +26,28 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let mut terminate = Terminate::listen()?;
     let settings = protection::settings(options, options.recovery.into())?;
     let metrics = PrometheusBuilder::new().install_recorder().map_err(StartError::Metrics)?;
-    let engine = Engine::new(store::open(options).await?, settings);
+    let opened = store::open(options).await?;
+    let engine = Engine::new(opened.store, settings);
+    let leaser = Leaser::new(opened.leases, protection::lease_settings(options)?);
     let (ledger, _folder) = match &options.ledger {
         Some(url) => (Ledger::open(url).await?, None),
         None => Ledger::temporary().await.map(|(ledger, folder)| (ledger, Some(folder)))?,
     };
-    let _sweeper = match options.sweep {
-        Sweep::Every(every) => Some(Sweeper::spawn(&engine, every)),
+    let _sweepers = match options.sweep {
+        Sweep::Every(every) => Some((Sweeper::spawn(&engine, every), Sweeper::of_leases(&leaser, every))),
         Sweep::Off => None,
     };
     let protection = Protection::new(options, &engine)?;
-    let app = App::new(Shared { engine: engine.clone(), ledger, scope: options.scope.clone(), metrics });
+    let same_database = opened.backend.beside(&options.store, options.ledger.as_deref());
+    let app = App::new(Shared {
+        engine: engine.clone(),
+        leaser: leaser.clone(),
+        ledger,
+        unprotected: options.unprotected,
+        same_database,
+        scope: options.scope.clone(),
+        metrics,
+    });
     let router = app.router(&protection, options.max_request);
 
     let cannot_listen = |error| StartError::Listen(options.listen, error);
@@ -66,7 +77,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     if timeout(LONGEST_STOP, serving).await.is_err() {
         tracing::warn!("connections are cut that did not end in time");
     }
-    if !engine.drain(LONGEST_STOP).await {
+    if !engine.drain(LONGEST_STOP).await || !leaser.drain(LONGEST_STOP).await {
         return Err(StartError::WorkLeft);
     }
     Ok(())

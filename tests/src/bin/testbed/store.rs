@@ -1,14 +1,77 @@
 //! The store that `--store` names.
 
-use idempotency::{BoxStore, OpenError, Store};
-use idempotency_memory::MemoryStore;
-use idempotency_sqlx::{PostgresStore, SqliteStore};
+use std::str::FromStr as _;
+
+use idempotency::{BoxLeases, BoxStore, OpenError, Store};
+use idempotency_memory::{MemoryLeases, MemoryStore};
+use idempotency_redis::{RedisStore, Severity};
+use idempotency_sqlx::{MySqlStore, PostgresStore, SqliteStore};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::error::StartError;
 use crate::options::Options;
 
+/// A store, by the name of its database.
+#[derive(Clone, Debug)]
+pub(crate) enum Backend {
+    Memory,
+    Redis,
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+    MySql(MySqlStore),
+}
+
+/// A store that was opened, as one of any kind and as the one it is, and the leases beside it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) store: BoxStore,
+    pub(crate) leases: BoxLeases,
+    pub(crate) backend: Backend,
+}
+
+impl Backend {
+    /// This store, if the ledger at `ledger` is in its database.
+    pub(crate) fn beside(self, store: &str, ledger: Option<&str>) -> Option<Self> {
+        let ledger = ledger?;
+        let same = match self {
+            Self::Memory | Self::Redis => false,
+            Self::Sqlite(_) => same_file(store, ledger),
+            Self::Postgres(_) => same_postgres(store, ledger),
+            Self::MySql(_) => same_mysql(store, ledger),
+        };
+        same.then_some(self)
+    }
+}
+
+fn same_file(store: &str, ledger: &str) -> bool {
+    let file = |url| {
+        let options = SqliteConnectOptions::from_str(url).ok()?;
+        options.get_filename().canonicalize().ok()
+    };
+    file(store).is_some_and(|store| file(ledger) == Some(store))
+}
+
+/// Two ways to one database (a proxy, another name of the host) count as two databases.
+fn same_postgres(store: &str, ledger: &str) -> bool {
+    let place = |url| {
+        let options = PgConnectOptions::from_str(url).ok()?;
+        Some((options.get_host().to_owned(), options.get_port(), options.get_database().map(ToOwned::to_owned)))
+    };
+    place(store).is_some_and(|store| place(ledger) == Some(store))
+}
+
+fn same_mysql(store: &str, ledger: &str) -> bool {
+    let place = |url| {
+        let options = MySqlConnectOptions::from_str(url).ok()?;
+        Some((options.get_host().to_owned(), options.get_port(), options.get_database().map(ToOwned::to_owned)))
+    };
+    place(store).is_some_and(|store| place(ledger) == Some(store))
+}
+
 /// Opens the store, after making or upgrading its tables if that is asked for.
-pub(crate) async fn open(options: &Options) -> Result<BoxStore, StartError> {
+pub(crate) async fn open(options: &Options) -> Result<Opened, StartError> {
     let url = options.store.as_str();
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     if options.max_records.is_some() && scheme != "memory" {
@@ -18,39 +81,79 @@ pub(crate) async fn open(options: &Options) -> Result<BoxStore, StartError> {
         "memory" if url == "memory:" => Ok(memory(options)),
         "sqlite" => sqlite(url, options).await,
         "postgres" | "postgresql" => postgres(url, options).await,
-        "mysql" | "mariadb" => Err(StartError::NotYet("a store in MySQL")),
-        "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => Err(StartError::NotYet("a store in Redis")),
+        "mysql" | "mariadb" => mysql(url, options).await,
+        "redis" | "rediss" | "redis+sentinel" | "redis+cluster" => redis(url, options).await,
         // The URL may hold a password, so it is not repeated.
-        _ => Err(StartError::usage("--store", "not a store's URL; write memory:, sqlite:PATH or postgres://…")),
+        _ => Err(StartError::usage(
+            "--store",
+            "not a store's URL; write memory:, sqlite:PATH, postgres://…, mysql://… or redis://…",
+        )),
     }
 }
 
-fn memory(options: &Options) -> BoxStore {
-    match options.max_records {
-        Some(most) => BoxStore::new(MemoryStore::builder().max_records(most).build()),
-        None => BoxStore::new(MemoryStore::new()),
-    }
+fn memory(options: &Options) -> Opened {
+    let store = match options.max_records {
+        Some(most) => MemoryStore::builder().max_records(most).build(),
+        None => MemoryStore::new(),
+    };
+    Opened { store: BoxStore::new(store), leases: BoxLeases::new(MemoryLeases::new()), backend: Backend::Memory }
 }
 
-async fn sqlite(url: &str, options: &Options) -> Result<BoxStore, StartError> {
+async fn sqlite(url: &str, options: &Options) -> Result<Opened, StartError> {
     let sqlite = SqliteStore::options(url).busy_timeout(options.store_timeout);
     if options.migrate {
         sqlite.clone().migrate().await?;
     }
-    opened(sqlite.open().await)
+    let store = opened(sqlite.open().await)?;
+    Ok(Opened {
+        store: BoxStore::new(store.clone()),
+        leases: BoxLeases::new(store.leases()),
+        backend: Backend::Sqlite(store),
+    })
 }
 
-async fn postgres(url: &str, options: &Options) -> Result<BoxStore, StartError> {
+async fn postgres(url: &str, options: &Options) -> Result<Opened, StartError> {
     let postgres = PostgresStore::options(url).wait(options.store_timeout);
     if options.migrate {
         postgres.clone().migrate().await?;
     }
-    opened(postgres.open().await)
+    let store = opened(postgres.open().await)?;
+    Ok(Opened {
+        store: BoxStore::new(store.clone()),
+        leases: BoxLeases::new(store.leases()),
+        backend: Backend::Postgres(store),
+    })
 }
 
-fn opened(store: Result<impl Store, OpenError>) -> Result<BoxStore, StartError> {
+async fn mysql(url: &str, options: &Options) -> Result<Opened, StartError> {
+    let mysql = MySqlStore::options(url).wait(options.store_timeout);
+    if options.migrate {
+        mysql.clone().migrate().await?;
+    }
+    let store = opened(mysql.open().await)?;
+    Ok(Opened {
+        store: BoxStore::new(store.clone()),
+        leases: BoxLeases::new(store.leases()),
+        backend: Backend::MySql(store),
+    })
+}
+
+/// Not on a server that loses records without anything going wrong; what others lose is said.
+async fn redis(url: &str, options: &Options) -> Result<Opened, StartError> {
+    let store = RedisStore::options(url).response_timeout(options.store_timeout).open().await?;
+    let report = store.check().await.map_err(OpenError::Store)?.accepted()?;
+    for finding in &report.findings {
+        match finding.severity {
+            Severity::Info => tracing::info!("--store: {finding}"),
+            Severity::Warn | Severity::Refuse => tracing::warn!("--store: {finding}"),
+        }
+    }
+    Ok(Opened { store: BoxStore::new(store.clone()), leases: BoxLeases::new(store.leases()), backend: Backend::Redis })
+}
+
+fn opened<St: Store>(store: Result<St, OpenError>) -> Result<St, StartError> {
     match store {
-        Ok(store) => Ok(BoxStore::new(store)),
+        Ok(store) => Ok(store),
         Err(missing @ OpenError::Schema { .. }) => Err(StartError::NotMigrated(missing)),
         Err(error) => Err(error.into()),
     }

@@ -30,6 +30,11 @@ pub(crate) struct Switches {
     size: usize,
     headers: u8,
     verdict: Option<VerdictSwitch>,
+    /// Milliseconds between reading a counter and writing it.
+    pub(crate) think: Option<u64>,
+    /// Set by the request's attempt, never by its query.
+    #[serde(skip)]
+    pub(crate) is_a_retry: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -124,8 +129,9 @@ impl Switches {
         response
     }
 
+    /// A later attempt lives: the retry of a request is the same request, so it has the same switches.
     fn abort_if(&self, at: AbortAt) {
-        if self.abort == Some(at) {
+        if self.abort == Some(at) && !self.is_a_retry {
             // As the kernel ends a process that is out of memory: nothing of it runs any more.
             let _ = kill_process(getpid(), Signal::KILL);
             std::process::abort();

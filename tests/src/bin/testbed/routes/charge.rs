@@ -10,9 +10,9 @@ use crate::call::Call;
 use crate::problem::Problem;
 
 #[derive(Serialize)]
-struct Charge {
-    id: i64,
-    amount: i64,
+pub(super) struct Charge {
+    pub(super) id: i64,
+    pub(super) amount: i64,
 }
 
 pub(crate) async fn charge(State(app): State<App>, call: Call) -> Result<Response, Problem> {

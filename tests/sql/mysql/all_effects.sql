@@ -1,0 +1,4 @@
+SELECT seq, `key`, route, resource, amount, token, attempt, process, value, at
+FROM effects
+WHERE ? IS NULL OR route = ?
+ORDER BY seq

@@ -1,0 +1,4 @@
+SELECT seq, key, route, resource, amount, token, attempt, process, value, at
+FROM effects
+WHERE $1::TEXT IS NULL OR route = $1
+ORDER BY seq

@@ -1,0 +1,3 @@
+SELECT value, token
+FROM counters
+WHERE resource = ?1
