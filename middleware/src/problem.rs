@@ -339,8 +339,8 @@ fn soon() -> Duration {
 /// How much of a lease a client waits for before it asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Every problem type, in the order of [`Refusal`]'s variants.
-const PROBLEM_TYPES: [&str; 17] = [
+/// Every problem type of the idempotency layer, in the order of [`Refusal`]'s variants.
+const PROBLEM_TYPES: [&str; 13] = [
     "idempotency-key-missing",
     "idempotency-key-invalid",
     "idempotency-scope-missing",
@@ -354,8 +354,4 @@ const PROBLEM_TYPES: [&str; 17] = [
     "handler-panicked",
     "store-unavailable",
     "store-full",
-    "fencing-token-missing",
-    "fencing-token-invalid",
-    "fencing-token-superseded",
-    "lease-held",
 ];
