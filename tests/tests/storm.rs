@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
-use idempotency_testbed::servers::{MariaDb, Postgres};
+use idempotency_testbed::servers::{MariaDb, Postgres, Redis, RedisCluster};
 use idempotency_testbed::{Client, Reply, Testbed, rig};
 use serde_json::json;
 
@@ -66,6 +66,29 @@ async fn one_effect_per_key_in_two_processes_on_mariadb() {
     storm.is_sound();
     let records = server.sql("store", "SELECT COUNT(*), COUNT(DISTINCT state) FROM idempotency_records");
     assert_eq!(records, format!("{KEYS}\t1"), "one record for each key, all completed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_effect_per_key_in_two_processes_on_redis() {
+    let server = Redis::start();
+    let rig = rig!();
+    let url = server.url();
+    let options = [&["--store", url.as_str()], PATIENT].concat();
+    let (one, two) = (rig.start(&options).await, rig.start(&options).await);
+    storm(&[&one, &two], KEYS).await.is_sound();
+    assert_eq!(server.cli(&["DBSIZE"]), KEYS.to_string(), "one record for each key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_effect_per_key_in_two_processes_on_a_cluster() {
+    let cluster = RedisCluster::start();
+    let rig = rig!();
+    let url = cluster.url().replacen("redis://", "redis+cluster://", 1);
+    let options = [&["--store", url.as_str()], PATIENT].concat();
+    let (one, two) = (rig.start(&options).await, rig.start(&options).await);
+    storm(&[&one, &two], KEYS).await.is_sound();
+    let count = |node| cluster.node(node).cli(&["DBSIZE"]).parse::<u64>().expect("a number");
+    assert_eq!((0..3).map(count).sum::<u64>(), KEYS, "one record for each key");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

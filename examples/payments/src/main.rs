@@ -16,6 +16,7 @@ use clap::Parser;
 use http::{Method, Uri};
 use idempotency::{BoxStore, InFlight, Lease, Sweeper};
 use idempotency_memory::MemoryStore;
+use idempotency_redis::RedisStore;
 use idempotency_sqlx::SqliteStore;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,7 +32,7 @@ struct Options {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 
-    /// Where idempotency records are kept: `sqlite:PATH`, or `memory:` for a try.
+    /// Where idempotency records are kept: `sqlite:PATH`, `redis://HOST/` for several instances, or `memory:` for a try.
     #[arg(long, value_name = "URL", default_value = "sqlite:payments-idempotency.sqlite")]
     store: String,
 
@@ -110,6 +111,14 @@ async fn open(url: &str) -> Result<BoxStore, Box<dyn Error>> {
             "RECORDS ARE IN MEMORY: a restart forgets them and pays again, and several instances need a shared store"
         );
         return Ok(BoxStore::new(MemoryStore::new()));
+    }
+    if url.starts_with("redis") {
+        let store = RedisStore::open(url).await?;
+        // A record that Redis loses is a payment made twice: not on a server that evicts, and it is said what else it may lose.
+        for finding in store.check().await?.accepted()?.findings {
+            tracing::warn!("idempotency records: {finding}");
+        }
+        return Ok(BoxStore::new(store));
     }
     SqliteStore::migrate(url).await?;
     tracing::info!("idempotency records: {url}; missing tables were created");

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use idempotency_testbed::servers::Redis;
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
@@ -177,10 +178,40 @@ fn in_memory_a_restart_forgets() {
 }
 
 #[test]
+fn two_instances_on_one_redis_share_their_records() {
+    let redis = Redis::start();
+    let folder = tempfile::tempdir().unwrap();
+    let url = redis.url();
+    let options = ["--think", "300ms", "--store", url.as_str()];
+    let servers = [Server::start(folder.path(), &options), Server::start(folder.path(), &options)];
+    let answers = thread::scope(|scope| {
+        let payments = servers.each_ref().map(|server| scope.spawn(|| server.pay("k1", 10)));
+        payments.map(|payment| payment.join().unwrap())
+    });
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [201, 201]);
+    assert_eq!(answers[0].body, answers[1].body);
+    assert_eq!(servers[1].pay("k1", 10).header("idempotent-replayed"), Some("true"));
+    servers[0].assert_paid(1, 10);
+}
+
+#[test]
+fn a_redis_that_evicts_is_refused() {
+    let redis = Redis::start_with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_payments"));
+    let program = program.args(["--listen", "127.0.0.1:0", "--store", &redis.url()]).current_dir(folder.path());
+    let output = program.env("RUST_LOG", "off").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("payments: not a Redis to keep this in: ") && said.lines().count() == 1, "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn a_store_that_cannot_be_opened_is_one_clear_line() {
     let folder = tempfile::tempdir().unwrap();
     for (store, complaint) in [
         ("sqlite:missing/records.sqlite", "payments: the store cannot be opened: "),
+        ("redis://u:s3cret@127.0.0.1:1/", "payments: the store cannot be opened: the store cannot be reached: "),
         ("carrier-pigeon:", "payments: not a usable store URL: "),
     ] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_payments"));
@@ -188,6 +219,7 @@ fn a_store_that_cannot_be_opened_is_one_clear_line() {
         let output = program.env("RUST_LOG", "off").output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.starts_with(complaint) && said.lines().count() == 1, "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
         assert_eq!(output.status.code(), Some(1));
     }
 }

@@ -42,6 +42,18 @@ async fn a_counter_counts_under_rising_tokens_and_once_per_key() {
 }
 
 #[tokio::test]
+async fn a_counter_that_is_full_is_left_as_it_is() {
+    for options in [&[][..], &["--unprotected"]] {
+        let rig = rig!();
+        let testbed = rig.start(options).await;
+        assert_eq!(testbed.post("/counter/a", "one", &json!({ "amount": 5 })).await.status, 200);
+        let full = testbed.post("/counter/a", "two", &json!({ "amount": i64::MAX })).await;
+        assert_eq!(outcome(&full), (400, Some("bad-request".to_owned())), "{full:?}");
+        assert_eq!(testbed.get("/counter/a").await.json()["value"], 5);
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_another_holds_is_waited_for_and_then_refused() {
     let rig = rig!();
     let (one, two) = (rig.start_on_sqlite(&[]).await, rig.start_on_sqlite(&[]).await);

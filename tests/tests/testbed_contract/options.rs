@@ -80,7 +80,7 @@ async fn stores_that_cannot_be_used_are_refused() {
         (&["--store", "sqlite:no-such-folder/store.sqlite"], "--store"),
         (&["--store", "postgres://u:s3cret@127.0.0.1:1/db"], "--store"),
         (&["--store", "mysql://u:s3cret@127.0.0.1:1/db"], "--store"),
-        (&["--store", "redis://localhost"], "Redis is not there yet"),
+        (&["--store", "redis://u:s3cret@127.0.0.1:1/0"], "--store"),
         (&["--ledger", "memory:"], "--ledger"),
         (&["--ledger", "sqlite::memory:"], "--ledger"),
         (&["--ledger", "sqlite:no-such-folder/ledger.sqlite"], "--ledger"),

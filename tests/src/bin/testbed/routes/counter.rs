@@ -75,7 +75,7 @@ impl<'c> Addition<'c> {
     async fn unprotected(mut self) -> Result<Response, Answer> {
         let read = self.app.ledger.counter(self.resource.as_str()).await.map_err(|error| Problem::ledger(&error))?;
         tokio::time::sleep(self.think).await;
-        let counter = Counter { value: read.value + self.effect.amount, token: None };
+        let counter = Counter { value: self.sum(read)?, token: None };
         (self.effect.value, self.effect.token) = (Some(counter.value), None);
         self.app.ledger.overwrite(counter, &self.effect).await.map_err(|error| Problem::ledger(&error))?;
         Ok(answer(counter))
@@ -143,7 +143,7 @@ impl<'c> Addition<'c> {
             }
         }
         let token = transaction.ticket().token.get();
-        let counter = Counter { value: read.value + self.effect.amount, token: Some(token.cast_signed()) };
+        let counter = Counter { value: self.sum(read)?, token: Some(token.cast_signed()) };
         (self.effect.value, self.effect.token) = (Some(counter.value), Some(token));
         let written = async {
             transaction.set_counter(self.resource.as_str(), counter).await?;
@@ -154,6 +154,11 @@ impl<'c> Addition<'c> {
             Ok(_) => Ok(answer(counter)),
             Err(refused) => self.refused(refused).await,
         }
+    }
+
+    fn sum(&self, read: Counter) -> Result<i64, Problem> {
+        let sum = read.value.checked_add(self.effect.amount);
+        sum.ok_or_else(|| Problem::bad_request("The counter cannot hold so much."))
     }
 
     /// Says why not, unless an earlier attempt of the same key had written.

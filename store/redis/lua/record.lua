@@ -1,0 +1,162 @@
+-- A record: one hash. Small fields are packed, so that a tombstone stays a listpack.
+--
+-- v  the format, '1'
+-- r  which request: fingerprint, nonce
+-- c  its course: state, outcome, status, attempt, token, lease end, since, recovery, response and tombstone window
+-- a  for time-ordered keys: whether there is a key time, maximum age, drift, key time
+-- d  dead nonces
+-- l, p  location and payload of the outcome
+-- w, y  who resolved it, and why
+
+local FORMAT = '1'
+local REQUEST, REQUEST_SIZE = '>c33c16', 49
+local COURSE, COURSE_SIZE = '>BBHI4i8i8i8Bi8i8', 49
+local AGE, AGE_SIZE = '>Bi8i8i8', 25
+
+local IN_FLIGHT, COMPLETED, IN_DOUBT, RELEASED = 1, 2, 3, 4
+-- The outcome: none, without its payload, with it.
+local NONE, NOT_KEPT, KEPT = 0, 1, 2
+-- Recovery; 0 on the stub that an abandon leaves, which has no life settings.
+local NO_LIFE, RERUN = 0, 2
+
+local MARGIN = 3600000000
+
+-- The record: nil when there is none, false when it cannot be read.
+local function read(key)
+  local found = fields(key, 'v', 'r', 'c', 'a', 'd')
+  if not found then
+    return found
+  end
+  local version, request, course, age, dead = unpack(found)
+  if version ~= FORMAT or not request or #request ~= REQUEST_SIZE or not course or #course ~= COURSE_SIZE then
+    return false
+  end
+  local r = { dead = dead or '' }
+  if #r.dead % DEAD_SIZE ~= 0 then
+    return false
+  end
+  r.fingerprint, r.nonce = struct.unpack(REQUEST, request)
+  r.state, r.outcome, r.status, r.attempt, r.token, r.lease_until, r.since, r.recovery, r.response, r.tombstone =
+    struct.unpack(COURSE, course)
+  if r.state < IN_FLIGHT or r.state > RELEASED or r.outcome > KEPT or r.recovery > RERUN or r.token < 0
+    or (r.state == COMPLETED and r.outcome == NONE) or (r.state ~= RELEASED and r.recovery == NO_LIFE) then
+    return false
+  end
+  if age then
+    if #age ~= AGE_SIZE then
+      return false
+    end
+    local dated, max_age, drift, key_time = struct.unpack(AGE, age)
+    r.max_age, r.drift = max_age, drift
+    if dated == 1 then
+      r.key_time = key_time
+    end
+  end
+  return r
+end
+
+local function packed_request(r)
+  return struct.pack(REQUEST, r.fingerprint, r.nonce)
+end
+
+local function packed_course(r)
+  return struct.pack(COURSE, r.state, r.outcome, r.status, r.attempt, r.token, r.lease_until, r.since, r.recovery,
+    r.response, r.tombstone)
+end
+
+local function packed_age(r)
+  return struct.pack(AGE, r.key_time and 1 or 0, r.max_age, r.drift, r.key_time or 0)
+end
+
+-- Until when a duplicate could be young enough to run.
+local function key_kept_until(r)
+  return later(later(r.key_time, r.max_age), r.drift)
+end
+
+local function state_end(r)
+  if r.recovery == NO_LIFE or r.state == RELEASED then
+    return -MOST
+  end
+  local last = later(r.state == COMPLETED and r.since or r.lease_until, r.tombstone)
+  if r.key_time then
+    last = math.max(last, key_kept_until(r))
+  end
+  return last
+end
+
+-- It may be deleted strictly after this. There are no floors here, so the record of a time-ordered key stays longer by
+-- what the clock may step back.
+local function kept_until(r)
+  local kept = math.max(state_end(r), dead_until(r.dead))
+  if r.token > 0 then
+    kept = math.max(kept, later(r.token, HOLD))
+  end
+  if r.key_time and r.state ~= RELEASED then
+    kept = math.max(kept, later(key_kept_until(r), HOLD))
+  end
+  return kept
+end
+
+-- What time has made of the state; and, in doubt, since when; absent, whether it was in doubt.
+local function stand(r, now)
+  if r.state == RELEASED then
+    return 'released'
+  end
+  if r.state == IN_FLIGHT and now < r.lease_until then
+    return 'in flight'
+  end
+  if r.state == IN_FLIGHT and r.recovery == RERUN then
+    return 'lease ended'
+  end
+  if now >= state_end(r) then
+    return 'absent', r.state ~= COMPLETED
+  end
+  if r.state == COMPLETED then
+    if r.outcome == KEPT and now < later(r.since, r.response) then
+      return 'completed'
+    end
+    return 'tombstone'
+  end
+  return 'in doubt', r.state == IN_FLIGHT and r.lease_until or r.since
+end
+
+-- An attempt has begun and has not ended in a known way.
+local function is_unfinished(standing)
+  return standing == 'in flight' or standing == 'lease ended' or standing == 'in doubt'
+end
+
+local function is_held_by(r, token, nonce)
+  return r.token == token and r.nonce == nonce
+end
+
+-- Writes what changed and says anew when Redis may forget the key.
+local function write(key, r, now, ...)
+  redis.call('HSET', key, ...)
+  expire(key, kept_until(r), now, MARGIN)
+end
+
+-- Takes the outcome away, where there is one.
+local function drop_outcome(key, r)
+  if r.outcome ~= NONE then
+    redis.call('HDEL', key, 'l', 'p')
+  end
+  r.outcome, r.status = NONE, 0
+end
+
+-- Puts an outcome in the place of another: its status, which parts it has ('l', 'p', both or neither), its parts.
+local function put_outcome(key, r, status, parts, location, payload)
+  drop_outcome(key, r)
+  r.outcome, r.status = NOT_KEPT, tonumber(status)
+  if string.find(parts, 'l', 1, true) then
+    redis.call('HSET', key, 'l', location)
+  end
+  if string.find(parts, 'p', 1, true) then
+    redis.call('HSET', key, 'p', payload)
+    r.outcome = KEPT
+  end
+end
+
+local function free(key, r, now)
+  drop_outcome(key, r)
+  r.state, r.since = RELEASED, now
+end

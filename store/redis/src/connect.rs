@@ -1,0 +1,223 @@
+//! New connections.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use idempotency::OpenError;
+use redis::aio::MultiplexedConnection;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError};
+use tokio::sync::Mutex;
+
+use crate::url::{Place, refused};
+
+/// What connections are made with, beside where they lead.
+#[derive(Clone, Default)]
+pub(crate) struct Credentials {
+    /// Of the sentinels: user, empty for the default one, and password.
+    pub(crate) sentinel: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    pub(crate) certificates: Option<redis::TlsCertificates>,
+}
+
+/// Connects to the primary, wherever it is now.
+pub(crate) struct Source {
+    newer: Servers,
+    older: Servers,
+    /// The server does not speak RESP3.
+    is_older: AtomicBool,
+    config: AsyncConnectionConfig,
+}
+
+enum Servers {
+    Single(Client),
+    Sentinel(Box<Mutex<SentinelClient>>),
+}
+
+impl Source {
+    /// To one server, or to the primary that sentinels name; not to a cluster.
+    pub(crate) fn new(place: &Place, credentials: &Credentials, timeout: Duration) -> Result<Self, OpenError> {
+        let servers =
+            |protocol| Servers::new(place, credentials, protocol).map_err(|_| refused("the client refuses it"));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(timeout))
+            // Every command is timed by whoever waits for it.
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(PIPELINE);
+        let (newer, older) = (servers(ProtocolVersion::RESP3)?, servers(ProtocolVersion::RESP2)?);
+        Ok(Self { newer, older, is_older: AtomicBool::new(false), config })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        if !self.is_older.load(Ordering::Relaxed) {
+            match self.newer.connect(&self.config).await {
+                Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                    self.is_older.store(true, Ordering::Relaxed);
+                }
+                connected => return connected,
+            }
+        }
+        self.older.connect(&self.config).await
+    }
+}
+
+impl Servers {
+    fn new(place: &Place, credentials: &Credentials, protocol: ProtocolVersion) -> Result<Self, RedisError> {
+        match place {
+            Place::Single(info) => client(configured(info.clone(), protocol), credentials).map(Self::Single),
+            Place::Sentinel { sentinels, service, primary } => {
+                let client = sentinel(sentinels, service, primary, credentials, protocol)?;
+                Ok(Self::Sentinel(Box::new(Mutex::new(client))))
+            }
+            Place::Cluster(_) => Err((ErrorKind::InvalidClientConfig, "a cluster has more than one primary").into()),
+        }
+    }
+
+    async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+        match self {
+            Self::Single(client) => client.get_multiplexed_async_connection_with_config(config).await,
+            Self::Sentinel(client) => {
+                let client = client.lock().await.async_get_client().await?;
+                client.get_multiplexed_async_connection_with_config(config).await
+            }
+        }
+    }
+}
+
+/// rustls has a provider of cryptography for the whole process, which programs install at their start. A library that finds none
+/// chooses one, or connecting would panic.
+#[cfg(feature = "tls")]
+pub(crate) fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that somebody was faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(feature = "tls")]
+fn client(info: ConnectionInfo, credentials: &Credentials) -> Result<Client, RedisError> {
+    match (&credentials.certificates, info.addr()) {
+        (Some(certificates), ConnectionAddr::TcpTls { .. }) => Client::build_with_tls(info, certificates.clone()),
+        _ => Client::open(info),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn client(info: ConnectionInfo, _: &Credentials) -> Result<Client, RedisError> {
+    Client::open(info)
+}
+
+fn configured(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    info.set_redis_settings(settings).set_tcp_settings(tcp())
+}
+
+fn sentinel(
+    sentinels: &[ConnectionInfo],
+    service: &str,
+    primary: &ConnectionInfo,
+    credentials: &Credentials,
+    protocol: ProtocolVersion,
+) -> Result<SentinelClient, RedisError> {
+    let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+    let settings = primary.redis_settings();
+    let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)?
+        .set_client_to_redis_db(settings.db())
+        .set_client_to_redis_protocol(protocol)
+        .set_client_to_redis_tcp_settings(tcp())
+        .set_client_to_sentinel_protocol(protocol)
+        .set_client_to_sentinel_tcp_settings(tcp());
+    if let Some(username) = settings.username() {
+        builder = builder.set_client_to_redis_username(username);
+    }
+    if let Some(password) = settings.password() {
+        builder = builder.set_client_to_redis_password(password);
+    }
+    if let Some((username, password)) = &credentials.sentinel {
+        builder = builder.set_client_to_sentinel_password(password);
+        if !username.is_empty() {
+            builder = builder.set_client_to_sentinel_username(username);
+        }
+    }
+    if matches!(primary.addr(), ConnectionAddr::TcpTls { .. }) {
+        builder = builder
+            .set_client_to_redis_tls_mode(redis::TlsMode::Secure)
+            .set_client_to_sentinel_tls_mode(redis::TlsMode::Secure);
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = &credentials.certificates {
+            builder = builder
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_certificates(certificates.clone());
+        }
+    }
+    builder.build()
+}
+
+/// A connection to a cluster. It finds the nodes, follows redirections and connects anew by itself.
+pub(crate) async fn cluster(
+    nodes: &[ConnectionInfo],
+    credentials: &Credentials,
+    timeout: Duration,
+) -> Result<ClusterConnection, OpenError> {
+    let mut last = None;
+    for protocol in [ProtocolVersion::RESP3, ProtocolVersion::RESP2] {
+        let client =
+            cluster_client(nodes, credentials, timeout, protocol).map_err(|_| refused("the client refuses it"))?;
+        match client.get_async_connection().await {
+            Ok(connection) => return Ok(connection),
+            // What the nodes answered is put together into one error, so that its kind says nothing.
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| (ErrorKind::ClusterConnectionNotFound, "no node").into());
+    Err(crate::error::store_error(error).into())
+}
+
+fn cluster_client(
+    nodes: &[ConnectionInfo],
+    credentials: &Credentials,
+    timeout: Duration,
+    protocol: ProtocolVersion,
+) -> Result<ClusterClient, RedisError> {
+    let nodes: Vec<ConnectionInfo> = nodes.iter().map(|node| configured(node.clone(), protocol)).collect();
+    let builder = ClusterClientBuilder::new(nodes)
+        .use_protocol(protocol)
+        .connection_timeout(timeout)
+        .response_timeout(timeout)
+        .overall_response_timeout(Some(timeout))
+        .min_retry_wait(10)
+        .max_retry_wait(200)
+        .tcp_settings(tcp());
+    with_certificates(builder, credentials).build()
+}
+
+#[cfg(feature = "tls")]
+fn with_certificates(builder: ClusterClientBuilder, credentials: &Credentials) -> ClusterClientBuilder {
+    match &credentials.certificates {
+        Some(certificates) => builder.certs(certificates.clone()),
+        None => builder,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_certificates(builder: ClusterClientBuilder, _: &Credentials) -> ClusterClientBuilder {
+    builder
+}
+
+/// What is small is sent at once, and a peer that acknowledges nothing any more is given up.
+fn tcp() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNACKNOWLEDGED);
+    settings
+}
+
+/// Far longer than any round trip takes, far shorter than the quarter of an hour that TCP tries by itself.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// How many commands wait to be written before their callers do.
+const PIPELINE: usize = 512;

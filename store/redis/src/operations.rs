@@ -1,0 +1,226 @@
+//! Claims, and what settles them.
+
+use std::time::Duration;
+
+use idempotency::{
+    Claim, Claimed, Doubt, Grant, Holder, Lease, Nonce, Outcome, RecordId, Recovery, Resolve, ResolveVerdict, Resolved,
+    Settled, StoreError, StoreErrorKind, Tombstone,
+};
+use redis::{Cmd, Value};
+
+use crate::db::{Db, duration, time};
+use crate::error::{is_out_of_memory, store_error};
+use crate::listing;
+use crate::replicas::not_replicated;
+use crate::reply::{self, Reply, settled};
+use crate::scripts::{self, Script};
+
+pub(crate) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError> {
+    let key = db.keys.record(&claim.id);
+    let age = claim.life.age();
+    let floor = age.and_then(|age| db.not_before.get(&age.class)).copied();
+    let arguments = |full: bool| {
+        move |command: &mut Cmd| {
+            let windows = claim.life.windows();
+            command
+                .arg(&claim.fingerprint.to_bytes())
+                .arg(claim.nonce.as_bytes())
+                .arg(duration(claim.lease.length()))
+                .arg(match claim.life.recovery() {
+                    Recovery::Hold => HOLD,
+                    Recovery::Rerun => RERUN,
+                })
+                .arg(duration(windows.response()))
+                .arg(duration(windows.tombstone()));
+            optional(command, age.map(|age| duration(age.max_age)));
+            optional(command, age.map(|age| duration(age.drift)));
+            optional(command, claim.key_time.map(time));
+            optional(command, floor.map(time));
+            command.arg(i64::from(full));
+        }
+    };
+    let answered = match db.write(&scripts::CLAIM, &key, arguments(false), is_granted).await {
+        Err(error) if is_out_of_memory(&error) => {
+            db.write(&scripts::CLAIM_WHEN_FULL, &key, arguments(true), is_granted).await
+        }
+        answered => answered,
+    };
+    let (answer, replicated) = answered.map_err(store_error)?;
+    let claimed = claimed(answer)?;
+    if claimed == Claimed::Unreadable {
+        tracing::warn!(id = %claim.id, "refused a claim on an unreadable record");
+    }
+    if let Err(short) = replicated {
+        // Nobody runs with it. Should this fail too, the claimer abandons it once more when it sees the error.
+        if let Err(error) = abandon(db, &claim.id, claim.nonce, DEAD_FOR).await {
+            tracing::warn!(id = %claim.id, %error, "a claim on too few replicas was not abandoned");
+        }
+        return Err(not_replicated("claim", short));
+    }
+    Ok(claimed)
+}
+
+fn is_granted(answer: &Value) -> bool {
+    let Value::Array(values) = answer else { return false };
+    matches!(values.first(), Some(Value::BulkString(word)) if word == b"granted")
+}
+
+fn claimed(answer: Value) -> Result<Claimed, StoreError> {
+    let mut reply = Reply::new(answer)?;
+    let word = reply.text()?;
+    Ok(match word.as_str() {
+        "granted" => Claimed::Granted(Grant {
+            token: reply.token()?,
+            attempt: reply.number()?,
+            lease_left: reply.duration()?,
+            recovery: match reply.number()? {
+                HOLD => Recovery::Hold,
+                RERUN => Recovery::Rerun,
+                _ => return Err(reply::unexpected()),
+            },
+            possible_escape: reply.number::<u8>()? == 1,
+        }),
+        "replay" => Claimed::Replay {
+            outcome: reply.outcome()?.ok_or_else(reply::unexpected)?,
+            completed_at: reply.time()?,
+            age: reply.duration()?,
+            time_left: reply.duration()?,
+        },
+        "executed" => Claimed::Executed(Tombstone {
+            status: reply.number()?,
+            location: reply.optional_text()?.map(Into::into),
+            completed_at: reply.time()?,
+            age: reply.duration()?,
+        }),
+        "in flight" => Claimed::InFlight { lease_left: reply.duration()? },
+        "in doubt" => Claimed::InDoubt(Doubt {
+            since: reply.time()?,
+            age: reply.duration()?,
+            attempt: reply.number()?,
+            token: reply.token()?,
+            own: reply.number::<u8>()? == 1,
+            response: reply.outcome()?,
+        }),
+        "mismatch" => Claimed::Mismatch,
+        "unreadable" => Claimed::Unreadable,
+        "refused" => Claimed::Refused,
+        "too old" => Claimed::TooOld,
+        "from the future" => Claimed::FromTheFuture,
+        "full" => Claimed::Full,
+        _ => return Err(reply::unexpected()),
+    })
+}
+
+pub(crate) async fn complete(db: &Db, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
+    let arguments = |command: &mut Cmd| {
+        held(command, holder);
+        put(command, outcome);
+    };
+    let wrote = |answer: &Value| matches!(answer, Value::BulkString(word) if word != b"superseded");
+    let key = db.keys.record(&holder.id);
+    let answered = db.write(&scripts::COMPLETE, &key, arguments, wrote).await;
+    let (answer, replicated) = answered.map_err(store_error)?;
+    let settled = settled(answer)?;
+    replicated.map_err(|short| not_replicated("complete", short))?;
+    Ok(settled)
+}
+
+pub(crate) async fn renew(db: &Db, holder: &Holder, lease: Lease) -> Result<Settled, StoreError> {
+    settle(db, &scripts::RENEW, holder, |command| {
+        command.arg(duration(lease.length()));
+    })
+    .await
+}
+
+pub(crate) async fn release(db: &Db, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {
+    settle(db, &scripts::RELEASE, holder, |command| {
+        command.arg(duration(dead_for));
+    })
+    .await
+}
+
+pub(crate) async fn mark_in_doubt(db: &Db, holder: &Holder, response: Option<&Outcome>) -> Result<Settled, StoreError> {
+    settle(db, &scripts::MARK_IN_DOUBT, holder, |command| {
+        if let Some(response) = response {
+            put(command, response);
+        }
+    })
+    .await
+}
+
+async fn settle(db: &Db, script: &Script, holder: &Holder, more: impl Fn(&mut Cmd)) -> Result<Settled, StoreError> {
+    let arguments = |command: &mut Cmd| {
+        held(command, holder);
+        more(command);
+    };
+    settled(db.run(script, &db.keys.record(&holder.id), arguments).await?)
+}
+
+pub(crate) async fn abandon(db: &Db, id: &RecordId, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
+    let arguments = |command: &mut Cmd| {
+        command.arg(nonce.as_bytes()).arg(duration(dead_for));
+    };
+    settled(db.run(&scripts::ABANDON, &db.keys.record(id), arguments).await?).map(drop)
+}
+
+pub(crate) async fn resolve(db: &Db, resolve: &Resolve) -> Result<Resolved, StoreError> {
+    // Made here, so that a message that is sent twice is recognised.
+    let nonce = Nonce::random();
+    let arguments = |command: &mut Cmd| {
+        command
+            .arg(resolve.token_seen.get())
+            .arg(nonce.as_bytes())
+            .arg(duration(DEAD_FOR))
+            .arg(&resolve.who)
+            .arg(&resolve.why);
+        match &resolve.verdict {
+            ResolveVerdict::Happened(outcome) => put(command, outcome),
+            ResolveVerdict::DidNotHappen { fence_token } => {
+                command.arg(fence_token.map_or(0, idempotency::FencingToken::get));
+            }
+        }
+    };
+    let answer = reply::text(db.run(&scripts::RESOLVE, &db.keys.record(&resolve.id), arguments).await?)?;
+    match answer.as_str() {
+        "applied" => Ok(Resolved::Applied),
+        "superseded" => Ok(Resolved::Superseded),
+        "missing" => Ok(Resolved::Missing),
+        other => {
+            let missing = || StoreError::new(StoreErrorKind::Refused, "a script named no state");
+            listing::state(other)?.map(Resolved::NotInDoubt).ok_or_else(missing)
+        }
+    }
+}
+
+fn held(command: &mut Cmd, holder: &Holder) {
+    command.arg(holder.token.get()).arg(holder.nonce.as_bytes());
+}
+
+/// An outcome as scripts take it: its status, which parts it has, its parts.
+fn put(command: &mut Cmd, outcome: &Outcome) {
+    let parts = match (outcome.location(), outcome.payload()) {
+        (None, None) => "",
+        (Some(_), None) => "l",
+        (None, Some(_)) => "p",
+        (Some(_), Some(_)) => "lp",
+    };
+    command
+        .arg(outcome.status())
+        .arg(parts)
+        .arg(outcome.location().unwrap_or_default())
+        .arg(outcome.payload().map_or(&[][..], |payload| payload.as_ref()));
+}
+
+fn optional(command: &mut Cmd, number: Option<i64>) {
+    match number {
+        Some(number) => command.arg(number),
+        None => command.arg(""),
+    };
+}
+
+const HOLD: i64 = 1;
+const RERUN: i64 = 2;
+
+/// How long the nonce of a resolved attempt stays dead, and of a claim that is on too few replicas: longer than a message of
+/// any sensible store timeout can be late.
+const DEAD_FOR: Duration = Duration::from_secs(120);

@@ -1,0 +1,106 @@
+//! Writes that wait until replicas have them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use idempotency::StoreError;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+use tokio::time::Instant;
+
+use crate::connect::Source;
+use crate::error::{NotReplicated, is_unknown_script, may_be_tried_again};
+use crate::link::{by_code, by_hash, connected, within};
+use crate::scripts::Script;
+
+/// Connections of their own: WAIT holds up whatever comes behind it, and counts what was written through the same one.
+pub(crate) struct Replicas {
+    wanted: u32,
+    patience: Duration,
+    idle: Mutex<Vec<MultiplexedConnection>>,
+}
+
+impl Replicas {
+    pub(crate) const fn new(wanted: u32, patience: Duration) -> Self {
+        Self { wanted, patience, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Runs a script, and waits if its answer says that it wrote: the answer, and whether enough replicas have it.
+    pub(crate) async fn run(
+        &self,
+        source: &Source,
+        timeout: Duration,
+        (script, key): (&Script, &str),
+        arguments: impl Fn(&mut Cmd),
+        wrote: impl Fn(&Value) -> bool,
+    ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
+        let deadline = Instant::now() + timeout;
+        let calls = [by_hash(script, key, &arguments), by_code(script, key, &arguments)];
+        let idle = self.idle().pop();
+        if let Some(connection) = idle {
+            match self.run_on(connection, deadline, &calls, &wrote).await {
+                // It was broken, or leads to a server that is not the primary any more; so may all others.
+                Err(error) if may_be_tried_again(&error) => self.idle().clear(),
+                answered => return answered,
+            }
+        }
+        let connection = connected(deadline, source.connect()).await?;
+        self.run_on(connection, deadline, &calls, &wrote).await
+    }
+
+    /// A connection on which anything failed is not used again.
+    async fn run_on(
+        &self,
+        mut connection: MultiplexedConnection,
+        deadline: Instant,
+        [by_hash, by_code]: &[Cmd; 2],
+        wrote: impl Fn(&Value) -> bool,
+    ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
+        let value = match within(deadline, by_hash.query_async(&mut connection)).await {
+            Err(error) if is_unknown_script(&error) => within(deadline, by_code.query_async(&mut connection)).await?,
+            answered => answered?,
+        };
+        if !wrote(&value) {
+            self.put(connection);
+            return Ok((value, Ok(())));
+        }
+        let mut wait = redis::cmd("WAIT");
+        // To wait for no time would be to wait for ever.
+        let patience = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX).max(1);
+        wait.arg(self.wanted).arg(patience);
+        let reached = match within(deadline + self.patience, wait.query_async(&mut connection)).await {
+            Ok(reached) => {
+                self.put(connection);
+                reached
+            }
+            Err(error) => {
+                tracing::warn!(%error, "it is not known how many replicas have a write");
+                0
+            }
+        };
+        let replicated =
+            if reached < self.wanted { Err(NotReplicated { reached, wanted: self.wanted }) } else { Ok(()) };
+        Ok((value, replicated))
+    }
+
+    fn put(&self, connection: MultiplexedConnection) {
+        let mut idle = self.idle();
+        if idle.len() < MOST_IDLE {
+            idle.push(connection);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<MultiplexedConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts and says that a write is on too few replicas.
+pub(crate) fn not_replicated(operation: &'static str, error: NotReplicated) -> StoreError {
+    metrics::counter!("idempotency_redis_not_replicated_total", "operation" => operation).increment(1);
+    tracing::warn!(operation, %error, "a write is on too few replicas");
+    error.into()
+}
+
+/// Beyond so many at once, a connection is used once.
+const MOST_IDLE: usize = 32;

@@ -1,0 +1,19 @@
+//! The Redis store: what only it can get wrong. What every store must do is in the conformance suite.
+// The helpers of tests are tests.
+#![allow(clippy::unwrap_used)]
+
+mod commands;
+mod conformance;
+mod contents;
+mod expiry;
+mod forgetting;
+mod leases;
+mod memory;
+mod opening;
+mod replicas;
+mod requests;
+mod slots;
+mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod tokens;
