@@ -74,13 +74,15 @@ impl<St: Store> Recording<'_, St> {
             TransactionState::Committed => return self.answer_on_record().await,
             TransactionState::Superseded => return self.answer_on_record().await,
             TransactionState::Unknown => return self.not_recorded(),
-            TransactionState::NotCommitted | TransactionState::Open => {
+            TransactionState::NotCommitted | TransactionState::Open | TransactionState::NotBegun => {
                 match after_roll_back(transaction, said, verdict, parts.status) {
                     Some(verdict) => verdict,
                     None => return self.release_and_refuse(held).await,
                 }
             }
         };
+        // A call to an external API may have had its effect: no other one may be made under this key, and the answer is kept.
+        let verdict = if verdict == Verdict::Release && !held.may_release() { Verdict::InDoubt } else { verdict };
         if verdict == Verdict::Release {
             return match held.release().await {
                 Recorded::Superseded => self.answer_on_record().await,
@@ -277,6 +279,8 @@ fn after_roll_back(
         // Never committed. A decision, such as a declined card, is recorded like any other.
         _ if refused => Some(if verdict == Verdict::InDoubt { Verdict::Release } else { verdict }),
         _ if status.is_server_error() => Some(said.unwrap_or(Verdict::Release)),
+        // The handler went another way, and answers for it.
+        (TransactionState::NotBegun, _) if !status.is_server_error() => Some(verdict),
         // Not executed: "ask elsewhere".
         _ if status.is_redirection() && verdict == Verdict::Release => Some(verdict),
         _ => {
@@ -294,8 +298,9 @@ pub(crate) async fn after_unknown<St: Store>(held: Held<St>) -> Recorded {
         (TransactionState::Superseded, _) => Recorded::Superseded,
         // Rolled back: nothing happened.
         (TransactionState::Open | TransactionState::NotCommitted, _) => held.release().await,
-        (TransactionState::None, Recovery::Hold) => held.mark_in_doubt(None).await,
-        (TransactionState::None, Recovery::Rerun) => held.release().await,
+        // One that could not be begun says nothing about what else the handler did.
+        (TransactionState::None | TransactionState::NotBegun, Recovery::Hold) => held.mark_in_doubt(None).await,
+        (TransactionState::None | TransactionState::NotBegun, Recovery::Rerun) => held.release().await,
     }
 }
 

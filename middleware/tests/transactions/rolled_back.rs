@@ -227,3 +227,19 @@ impl Visit for Line {
         self.0.push_str(&format!("{field}={value:?} "));
     }
 }
+
+/// Its answer is of something else than a transaction, and is recorded like any other.
+#[tokio::test]
+async fn a_handler_that_cannot_begin_and_goes_another_way_answers_for_it() {
+    for recovery in RECOVERIES {
+        let shop = Shop::new(recovery).await;
+        shop.store.always(Op::OpenTransaction, Fault::Fail);
+        let elsewhere = async |shop: Shop, attempt: Attempt| {
+            shop.try_begin(&attempt).await.unwrap_err();
+            (StatusCode::CREATED, "done elsewhere").into_response()
+        };
+        let app = shop.app(elsewhere);
+        assert_eq!(post_to(&app).await.status, 201);
+        assert_eq!(post_to(&app).await.header("idempotent-replayed"), Some("true"));
+    }
+}

@@ -1,6 +1,7 @@
 //! One run under one claim, as its handler sees it.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::belief::Belief;
+use crate::outbound::StepLabel;
 use crate::time::BootInstant;
 use crate::transaction::{Attached, TransactionState};
 use crate::{FencingToken, Grant, Holder, Key, Lease, Nonce, RecordId, Recovery, Settings};
@@ -36,6 +38,8 @@ struct Inner {
     store_timeout: Duration,
     tracker: TaskTracker,
     attached: OnceLock<Attached>,
+    /// Steps that have begun and are not known to have failed.
+    steps: parking_lot::Mutex<BTreeSet<StepLabel>>,
 }
 
 impl Attempt {
@@ -63,6 +67,7 @@ impl Attempt {
             store_timeout: settings.store_timeout,
             tracker: tracker.clone(),
             attached: OnceLock::new(),
+            steps: parking_lot::Mutex::default(),
         }))
     }
 
@@ -140,6 +145,23 @@ impl Attempt {
     #[must_use]
     pub fn attached<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.attached.get()?.downcast_ref()
+    }
+
+    /// Whether a step of an [outbound guard](crate::outbound) has begun under this attempt, or was met by it, that is not known to have
+    /// failed for certain. Then its effect may have happened, and its key must not be free under [`Recovery::Hold`].
+    #[must_use]
+    pub fn has_open_step(&self) -> bool {
+        !self.0.steps.lock().is_empty()
+    }
+
+    /// Counts a step as begun; whether it counted so before.
+    pub(crate) fn step_begins(&self, label: &StepLabel) -> bool {
+        !self.0.steps.lock().insert(label.clone())
+    }
+
+    /// A step is known to have failed, or not to have begun.
+    pub(crate) fn step_failed(&self, label: &StepLabel) {
+        self.0.steps.lock().remove(label);
     }
 
     /// An outcome that is on record stays there, whatever becomes of another transaction of this attempt.

@@ -324,7 +324,7 @@ impl Retries {
 }
 
 /// Half of `pause` to all of it.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 

@@ -15,6 +15,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::outbound::{
+    BeginCall, Begun, EndCall, Ended, ListSteps, ResolveStep, StepLabel, StepPage, StepResolved, StepView, Steps,
+};
 use crate::transaction::{CommitFailure, Fate, TransactionalStore};
 use crate::{
     Acquired, Ask, Claim, Claimed, Entry, Holder, Lease, LeaseEntry, LeaseHolder, Leases, List, Nonce, Outcome, Page,
@@ -23,7 +26,7 @@ use crate::{
 
 /// An operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "named after the operations of `Store`, `Leases` and `TransactionalStore`")]
+#[expect(missing_docs, reason = "named after the operations of `Store`, `Leases`, `TransactionalStore` and `Steps`")]
 #[non_exhaustive]
 pub enum Op {
     Claim,
@@ -41,6 +44,11 @@ pub enum Op {
     RecordIn,
     CommitTransaction,
     Fate,
+    BeginCall,
+    EndCall,
+    ResolveStep,
+    InspectStep,
+    ListSteps,
 }
 
 /// What goes wrong with one operation.
@@ -253,6 +261,33 @@ impl<S: Leases> Leases for FaultyStore<S> {
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
         self.run(Op::Sweep, move |leases| async move { leases.sweep(limit).await }).await
+    }
+}
+
+impl<S: Steps> Steps for FaultyStore<S> {
+    async fn begin_call(&self, ask: &BeginCall) -> Result<Begun, StoreError> {
+        let ask = ask.clone();
+        self.run(Op::BeginCall, |steps| async move { steps.begin_call(&ask).await }).await
+    }
+
+    async fn end_call(&self, report: &EndCall) -> Result<Ended, StoreError> {
+        let report = report.clone();
+        self.run(Op::EndCall, |steps| async move { steps.end_call(&report).await }).await
+    }
+
+    async fn resolve_step(&self, resolve: &ResolveStep) -> Result<StepResolved, StoreError> {
+        let resolve = resolve.clone();
+        self.run(Op::ResolveStep, |steps| async move { steps.resolve_step(&resolve).await }).await
+    }
+
+    async fn inspect_step(&self, id: &RecordId, label: &StepLabel) -> Result<Option<StepView>, StoreError> {
+        let (id, label) = (*id, label.clone());
+        self.run(Op::InspectStep, move |steps| async move { steps.inspect_step(&id, &label).await }).await
+    }
+
+    async fn list_steps(&self, list: &ListSteps) -> Result<StepPage, StoreError> {
+        let list = list.clone();
+        self.run(Op::ListSteps, move |steps| async move { steps.list_steps(&list).await }).await
     }
 }
 

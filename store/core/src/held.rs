@@ -57,12 +57,20 @@ impl<St: Store> Held<St> {
         self.settle(Settlement::Complete(outcome)).await
     }
 
-    /// Frees the key: for certain nothing happened.
+    /// Whether [`Held::release`] frees the key. Not under [`Recovery::Hold`] while a [step](Attempt::has_open_step) may have had its
+    /// effect.
+    #[must_use]
+    pub fn may_release(&self) -> bool {
+        self.recovery() == Recovery::Rerun || !self.attempt.has_open_step()
+    }
+
+    /// Frees the key: for certain nothing happened. Where it [may not](Held::may_release) be freed, it is in doubt instead.
     ///
     /// # Cancel safety
     /// As [`Held::complete`].
     pub async fn release(self) -> Recorded {
-        self.settle(Settlement::Release).await
+        let settlement = if self.may_release() { Settlement::Release } else { Settlement::InDoubt(None) };
+        self.settle(settlement).await
     }
 
     /// Says that nobody knows whether the effect happened, with the answer that is sent, if one is.

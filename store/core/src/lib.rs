@@ -31,6 +31,8 @@
 //! Beside records there are leases: a [`Leaser`] takes one on a [`Resource`] and yields a [`FencingToken`] for whoever receives the
 //! holder's writes; [`LooseLeases`] are for efficiency only and yield none.
 //!
+//! Calls to external APIs that are not idempotent are made through [`outbound`].
+//!
 //! What each store operation answers in each state is in [`protocol`]; a store is held against it by the
 //! conformance suite (feature `conformance`, which also has a store that misbehaves on command).
 
@@ -49,6 +51,7 @@ mod identity;
 mod key;
 mod leases;
 mod life;
+pub mod outbound;
 mod outcome;
 pub mod protocol;
 mod record;

@@ -246,6 +246,25 @@ impl Record {
         self.state_end().max(token).max(self.dead.until())
     }
 
+    /// Until when steps keep a released record: a tombstone window after its release. Other states keep theirs as long as they last.
+    #[must_use]
+    pub fn steps_kept_until(&self) -> Timestamp {
+        match (&self.stored, &self.life) {
+            (Stored::Released, Some(life)) => self.since.after(life.windows().tombstone()),
+            _ => Timestamp::MIN,
+        }
+    }
+
+    /// Whether its steps still count at `now`. When they do not, whoever claims the key anew begins without them.
+    #[must_use]
+    pub fn keeps_steps(&self, now: Timestamp) -> bool {
+        match self.standing(now) {
+            Standing::Absent { .. } => false,
+            Standing::Released => now <= self.steps_kept_until(),
+            _ => true,
+        }
+    }
+
     /// When a sweep has something to do here: drop the payload, or delete the row.
     #[must_use]
     pub fn due(&self) -> Timestamp {

@@ -92,6 +92,8 @@ pub enum TransactionState {
     NotCommitted,
     /// Somebody newer was there first; nothing was committed.
     Superseded,
+    /// None could be begun, so nothing of one is there, whatever else the handler did.
+    NotBegun,
 }
 
 impl TransactionState {
@@ -102,6 +104,7 @@ impl TransactionState {
             3 => Self::Committed,
             4 => Self::NotCommitted,
             5 => Self::Superseded,
+            6 => Self::NotBegun,
             _ => Self::Unknown,
         }
     }
@@ -161,11 +164,25 @@ pub enum CommitError {
 /// `open`, which is given that limit.
 ///
 /// # Errors
-/// [`BeginError`]. Nothing was begun.
+/// [`BeginError`]. Nothing was begun; the lease may have been lengthened, and is not renewed any more.
 ///
 /// # Cancel safety
 /// Dropped, the lease may have been lengthened and is not renewed any more.
 pub async fn begin<St: Store, T>(
+    store: &St,
+    attempt: &Attempt,
+    open: impl AsyncFnOnce(Duration) -> Result<T, StoreError>,
+) -> Result<T, BeginError> {
+    let begun = begin_once(store, attempt, open).await;
+    if let Err(BeginError::Store(_)) = begun
+        && attempt.transaction() == TransactionState::Open
+    {
+        attempt.set_transaction(TransactionState::NotBegun);
+    }
+    begun
+}
+
+async fn begin_once<St: Store, T>(
     store: &St,
     attempt: &Attempt,
     open: impl AsyncFnOnce(Duration) -> Result<T, StoreError>,

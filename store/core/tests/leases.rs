@@ -417,6 +417,21 @@ mod giving_back {
     }
 
     #[tokio::test]
+    async fn there_is_no_token_once_the_release_was_sent() {
+        let (leaser, leases) = leaser(settings());
+        let held = take(&leaser).await;
+        let view = held.view();
+        leases.next(Op::Release, Fault::LateReply(Duration::from_millis(80)));
+        let release = tokio::spawn(held.release());
+        let next = leaser.acquire(&account(), PATIENCE).await.unwrap().yours().expect("it was given back");
+        assert!(!release.is_finished(), "its answer is on the way");
+        assert_eq!(view.token(), Err(LeaseLost), "somebody else has it by now");
+        view.lost().await;
+        assert_eq!(release.await.unwrap().unwrap(), Released::Released);
+        assert!(next.still_held().await.unwrap());
+    }
+
+    #[tokio::test]
     async fn a_release_that_is_dropped_goes_on_in_the_background() {
         let (leaser, leases) = leaser(settings());
         let held = take(&leaser).await;
@@ -507,6 +522,18 @@ mod raising {
         held.raise_above(held.token().unwrap()).await.unwrap_err();
         assert_eq!(held.release().await.unwrap(), Released::Released);
         assert!(!is_held(&leases).await);
+    }
+
+    #[tokio::test]
+    async fn a_raise_that_is_carried_out_after_the_release_holds_nothing() {
+        let (leaser, leases) = leaser(settings());
+        let held = take(&leaser).await;
+        leases.next(Op::TryAcquire, Fault::Late(Duration::from_millis(200)));
+        assert!(matches!(held.raise_above(held.token().unwrap()).await, Err(RaiseError::Store(_))));
+        held.raise_above(held.token().unwrap()).await.unwrap(); // answered, while the first one is on its way
+        assert_eq!(held.release().await.unwrap(), Released::Released);
+        sleep(Duration::from_millis(250)).await; // the ghost comes
+        assert!(!is_held(&leases).await, "its nonce is dead");
     }
 
     #[tokio::test]

@@ -34,7 +34,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     ///
     /// A record counts [`RECORD_OVERHEAD`](crate::RECORD_OVERHEAD) and, while it runs or is in doubt, the room that its
     /// claim asked for; afterwards the size of its outcome. So a completion always has its room. An outcome larger
-    /// than the room its claim asked for is kept as well, and counted.
+    /// than the room its claim asked for is kept as well, and counted. Each call of an outbound step counts
+    /// [`CALL_OVERHEAD`](crate::CALL_OVERHEAD) and its result, twice while it is the step's: a call that does not fit is not begun,
+    /// and the result of one that was begun is kept in any case.
     pub fn max_bytes(self, bytes: usize) -> Self {
         Self { max_bytes: Some(bytes), ..self }
     }

@@ -42,10 +42,12 @@ mod near_cache;
 mod own;
 mod room;
 mod shard;
+mod steps;
 mod store;
 
 pub use builder::MemoryStoreBuilder;
 pub use leases::MemoryLeases;
 pub use near_cache::{NearCache, NearCacheBuilder};
 pub use room::RECORD_OVERHEAD;
+pub use steps::CALL_OVERHEAD;
 pub use store::MemoryStore;

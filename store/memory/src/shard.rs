@@ -10,6 +10,7 @@ use idempotency::{AgeLimit, Claim, Claimed, Record, RecordId, Standing, Stored, 
 
 use crate::floors::Floors;
 use crate::room::{RECORD_OVERHEAD, Room};
+use crate::steps::RecordSteps;
 
 /// Whoever holds the lock on a shard decides about its records.
 ///
@@ -34,6 +35,8 @@ struct Slot {
     /// What its claim reserved for its outcome, in bytes.
     reserved: usize,
     look_at: Timestamp,
+    /// The steps of calls to external APIs; most records have none.
+    steps: Option<Box<RecordSteps>>,
 }
 
 impl Shard {
@@ -83,6 +86,9 @@ impl Shard {
         if !room.reserve(Some(before), RECORD_OVERHEAD.saturating_add(reserved)) {
             return Claimed::Full;
         }
+        if !slot.record.keeps_steps(now) {
+            slot.steps = None;
+        }
         let (record, grant) = protocol::grant(Some(slot.record.clone()), claim, now);
         slot.record = record;
         slot.reserved = reserved;
@@ -100,6 +106,40 @@ impl Shard {
         room.change(Some(before), Some(slot.size()));
         self.bytes = self.bytes - before + slot.size();
         changed
+    }
+
+    /// A record and its steps, to read.
+    pub(crate) fn steps(&self, id: &RecordId) -> Option<(&Record, &RecordSteps)> {
+        let slot = self.records.get(id)?;
+        Some((&slot.record, slot.steps.as_deref()?))
+    }
+
+    /// All records that have steps.
+    pub(crate) fn all_steps(&self) -> impl Iterator<Item = (&RecordId, &Record, &RecordSteps)> {
+        self.records.iter().filter_map(|(id, slot)| Some((id, &slot.record, slot.steps.as_deref()?)))
+    }
+
+    /// Changes the steps of a record, if there is one. None when there is no room for what `grows`.
+    pub(crate) fn change_steps<T>(
+        &mut self,
+        id: &RecordId,
+        room: &Room,
+        grows: usize,
+        change: impl FnOnce(Option<(&Record, &mut RecordSteps)>) -> T,
+    ) -> Option<T> {
+        let Some(slot) = self.records.get_mut(id) else { return Some(change(None)) };
+        let before = slot.size();
+        let reserved = before.saturating_add(grows);
+        if grows > 0 && !room.reserve(Some(before), reserved) {
+            return None;
+        }
+        let mut steps = slot.steps.take().unwrap_or_default();
+        let changed = change(Some((&slot.record, &mut steps)));
+        slot.steps = Some(steps).filter(|steps| !steps.is_empty());
+        let after = slot.size();
+        room.change(Some(if grows > 0 { reserved } else { before }), Some(after));
+        self.bytes = self.bytes - before + after;
+        Some(changed)
     }
 
     /// Puts what `replace` makes of the record, or of there being none, in its place.
@@ -123,7 +163,7 @@ impl Shard {
     }
 
     fn insert(&mut self, id: RecordId, record: Record, reserved: usize, now: Timestamp) {
-        let slot = Slot { look_at: next_look(&record, now), record, reserved };
+        let slot = Slot { look_at: next_look(&record, now), record, reserved, steps: None };
         self.bytes += slot.size();
         self.due.push(Reverse((slot.look_at, id)));
         self.records.insert(id, Box::new(slot));
@@ -158,7 +198,7 @@ impl Shard {
             self.due.pop();
             let Some(slot) = self.records.get_mut(&id).filter(|slot| slot.look_at == at) else { continue };
             let before = slot.size();
-            match protocol::sweep_holding(&slot.record, now, HOLD) {
+            match slot.step_of_sweep(now) {
                 SweepStep::Purge { was_in_doubt } => {
                     floors.raise(&slot.record);
                     self.records.remove(&id);
@@ -176,7 +216,7 @@ impl Shard {
                 }
                 SweepStep::Keep => {}
             }
-            slot.look_at = next_look(&slot.record, now);
+            slot.look_at = next_look(&slot.record, now).max(slot.kept_for_steps(now));
             self.due.push(Reverse((slot.look_at, id)));
         }
         if swept.purged > 0 {
@@ -206,7 +246,25 @@ impl Slot {
             Stored::Completed(outcome) => outcome.size(),
             Stored::Released => 0,
         };
-        RECORD_OVERHEAD.saturating_add(outcome)
+        let steps = self.steps.as_ref().map_or(0, |steps| steps.size());
+        RECORD_OVERHEAD.saturating_add(outcome).saturating_add(steps)
+    }
+
+    /// As the protocol says, and a released record stays for its steps.
+    fn step_of_sweep(&self, now: Timestamp) -> SweepStep {
+        match protocol::sweep_holding(&self.record, now, HOLD) {
+            SweepStep::Purge { .. } if self.kept_for_steps(now) > now => SweepStep::Keep,
+            step => step,
+        }
+    }
+
+    /// When a released record may go whose steps still count; in the past if it has none.
+    fn kept_for_steps(&self, now: Timestamp) -> Timestamp {
+        let has_steps = self.steps.is_some() && matches!(self.record.stored, Stored::Released);
+        if has_steps && self.record.keeps_steps(now) {
+            return self.record.steps_kept_until().after(Duration::from_micros(1));
+        }
+        Timestamp::MIN
     }
 
     /// Sees to it that a record that is now due earlier than before is looked at in time.

@@ -35,13 +35,13 @@ use crate::shard::Shard;
 ///
 /// # Cancel safety
 /// No operation waits: each is carried out whole when it is first polled, or not at all.
-pub struct MemoryStore<C = SystemClock>(Arc<Shared<C>>);
+pub struct MemoryStore<C = SystemClock>(pub(crate) Arc<Shared<C>>);
 
-struct Shared<C> {
-    clock: Monotone<C>,
-    shards: Box<[Mutex<Shard>]>,
+pub(crate) struct Shared<C> {
+    pub(crate) clock: Monotone<C>,
+    pub(crate) shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
-    room: Room,
+    pub(crate) room: Room,
     floors: Floors,
     /// Where the next sweep begins, so that one with a small limit gets round to every shard.
     sweep_from: AtomicUsize,
@@ -105,7 +105,7 @@ impl<C: Clock> MemoryStore<C> {
         self.0.shards.iter().map(|shard| shard.lock().bytes()).sum()
     }
 
-    fn shard(&self, id: &RecordId) -> MutexGuard<'_, Shard> {
+    pub(crate) fn shard(&self, id: &RecordId) -> MutexGuard<'_, Shard> {
         let hash = self.0.hasher.hash_one(id) >> 32;
         let index = usize::try_from(hash).unwrap_or(0) % self.0.shards.len();
         self.0.shards[index].lock()

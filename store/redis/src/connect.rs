@@ -33,7 +33,7 @@ pub(crate) struct Source {
 }
 
 enum Servers {
-    Single(Client),
+    Single(Box<Client>),
     Sentinel(Box<Mutex<SentinelClient>>),
 }
 
@@ -67,7 +67,9 @@ impl Source {
 impl Servers {
     fn new(place: &Place, credentials: &Credentials, protocol: ProtocolVersion) -> Result<Self, RedisError> {
         match place {
-            Place::Single(info) => client(configured(info.clone(), protocol), credentials).map(Self::Single),
+            Place::Single(info) => {
+                client(configured(info.clone(), protocol), credentials).map(Box::new).map(Self::Single)
+            }
             Place::Sentinel { sentinels, service, primary } => {
                 let client = sentinel(sentinels, service, primary, credentials, protocol)?;
                 Ok(Self::Sentinel(Box::new(Mutex::new(client))))

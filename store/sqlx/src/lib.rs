@@ -8,7 +8,8 @@
 //!
 //! [`open`] chooses by the URL's scheme, at run time. [`fence`] has fenced writes for the same databases.
 //!
-//! Beside its records each store keeps leases, on the same connections and clock: `store.leases()`.
+//! Beside its records each store keeps leases, on the same connections and clock: `store.leases()`. The steps of calls to external APIs
+//! ([`idempotency::outbound`]) are kept with the records themselves.
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod fence;
@@ -25,6 +26,8 @@ mod postgres;
 mod row;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod step_row;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod task;
 

@@ -96,6 +96,11 @@ impl Judged {
         self.found.is_some()
     }
 
+    /// Whether a grant forgets the steps of the row's record: they are over with its old life.
+    pub(crate) fn forgets_steps(&self) -> bool {
+        matches!(&self.found, Some(Ok(record)) if !record.keeps_steps(self.now))
+    }
+
     /// Whether a key made then is too old whatever the clock says.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn is_below_floor(&self, key_time: Timestamp) -> bool {
@@ -226,16 +231,16 @@ fn duration(row: &impl Columns, name: &'static str) -> Result<Duration, Unreadab
     number(row, name).map(Duration::from_micros)
 }
 
-fn bytes<const N: usize>(row: &impl Columns, name: &'static str) -> Result<[u8; N], Unreadable> {
+pub(crate) fn bytes<const N: usize>(row: &impl Columns, name: &'static str) -> Result<[u8; N], Unreadable> {
     needed(blob, row, name)?.try_into().map_err(|_| Unreadable::Value(name))
 }
 
-fn number<T: TryFrom<i64>>(row: &impl Columns, name: &'static str) -> Result<T, Unreadable> {
+pub(crate) fn number<T: TryFrom<i64>>(row: &impl Columns, name: &'static str) -> Result<T, Unreadable> {
     T::try_from(needed(integer, row, name)?).map_err(|_| Unreadable::Value(name))
 }
 
 /// A column that must hold something.
-fn needed<'r, R: Columns, T>(
+pub(crate) fn needed<'r, R: Columns, T>(
     column: impl Fn(&'r R, &'static str) -> Result<Option<T>, Unreadable>,
     row: &'r R,
     name: &'static str,
@@ -243,15 +248,15 @@ fn needed<'r, R: Columns, T>(
     column(row, name)?.ok_or(Unreadable::Value(name))
 }
 
-fn integer<R: Columns>(row: &R, name: &'static str) -> Result<Option<i64>, Unreadable> {
+pub(crate) fn integer<R: Columns>(row: &R, name: &'static str) -> Result<Option<i64>, Unreadable> {
     row.integer(name).map_err(Unreadable::Column)
 }
 
-fn text<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Option<&'r str>, Unreadable> {
+pub(crate) fn text<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Option<&'r str>, Unreadable> {
     row.text(name).map_err(Unreadable::Column)
 }
 
-fn blob<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Option<&'r [u8]>, Unreadable> {
+pub(crate) fn blob<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Option<&'r [u8]>, Unreadable> {
     row.blob(name).map_err(Unreadable::Column)
 }
 

@@ -85,6 +85,7 @@ mod races;
 mod resolve;
 mod settle;
 mod situation;
+pub mod steps;
 mod support;
 mod sweep;
 mod tokens;

@@ -54,6 +54,8 @@ impl<L: Leases> Hold<L> {
 
     pub(super) async fn release(mut self) -> Result<Released, StoreError> {
         self.stop_renewing();
+        // Before it is sent: from then on somebody else may have it.
+        self.shared.belief.lose();
         let released = self.shared.give_back(&self.leaser.inner, self.dead_for).await;
         // Otherwise it goes on when this is dropped.
         self.given_back = released.as_ref().err().is_none_or(is_final);
@@ -126,6 +128,8 @@ pub(super) struct Shared {
     /// A token that ours was to be raised above, by an asking whose answer never came: the store may have raised it.
     /// Whoever names the token to the store has this lock.
     unsettled: Mutex<Option<FencingToken>>,
+    /// A copy of such an asking may still be under way.
+    has_copies: AtomicBool,
 }
 
 impl Shared {
@@ -137,6 +141,7 @@ impl Shared {
             belief: Belief::new(asked, grant.lease_left),
             counted_as_lost: AtomicBool::new(false),
             unsettled: Mutex::new(None),
+            has_copies: AtomicBool::new(false),
         }
     }
 
@@ -226,6 +231,8 @@ impl Shared {
         }
         let ask =
             Ask { resource: self.resource.clone(), nonce: self.nonce, lease: inner.settings.lease, above: *unsettled };
+        // Also when this is dropped before the answer comes.
+        let had_copies = self.has_copies.swap(true, Ordering::AcqRel);
         let answer = inner.within_timeout(inner.leases.try_acquire(&ask)).await;
         if answer
             .as_ref()
@@ -233,6 +240,7 @@ impl Shared {
             .is_none_or(|error| matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Refused))
         {
             *unsettled = None;
+            self.has_copies.store(had_copies, Ordering::Release);
         }
         match answer? {
             // While our lease runs nobody else can have had it in between, so this is the same lease with another token. After its
@@ -262,6 +270,8 @@ impl Shared {
             inner.within_timeout(inner.leases.abandon(&self.resource, self.nonce, dead)).await?;
             return Ok(Released::Released);
         };
+        let has_copies = self.has_copies.load(Ordering::Acquire);
+        let dead = if has_copies { dead_for(inner.settings.store_timeout) } else { dead };
         match inner.within_timeout(inner.leases.release(&holder, dead)).await? {
             Settled::Applied | Settled::AlreadyApplied => Ok(Released::Released),
             Settled::Superseded => Ok(Released::NotHeld),

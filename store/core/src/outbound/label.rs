@@ -26,7 +26,11 @@ impl StepLabel {
     /// [`InvalidStepLabel`] when it is empty, above 64 bytes, or holds anything else than visible ASCII.
     pub fn parse(name: &str) -> Result<Self, InvalidStepLabel> {
         let fits = (1..=Self::LONGEST).contains(&name.len());
-        if fits && name.bytes().all(|byte| byte.is_ascii_graphic()) { Ok(Self(name.into())) } else { Err(InvalidStepLabel) }
+        if fits && name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            Ok(Self(name.into()))
+        } else {
+            Err(InvalidStepLabel)
+        }
     }
 
     /// Its name.

@@ -27,7 +27,7 @@ use super::contract::{
     Again, Alarm, BeginCall, Begun, EndCall, Ended, ResolveStep, StepEntry, StepResolved, StepStanding, StepVerdict,
 };
 use super::label::StepLabel;
-use super::record::{CallRecord, LoggedEnd, StepRecord, StepResult, StepStored};
+use super::record::{CallRecord, LoggedEnd, StepRecord, StepStored};
 use crate::{Record, RecordId, Standing, Timestamp};
 
 /// Decides an asking: the answer, and what to write if it is to be written.
@@ -74,8 +74,7 @@ pub fn begin(
         cleared: step.map_or(0, |step| step.cleared),
         resolution: step.and_then(|step| step.resolution.clone()),
     };
-    let call =
-        CallRecord { number, token: Some(ask.holder.token), begun_at: now, ended_at: None, end: None };
+    let call = CallRecord { number, token: Some(ask.holder.token), begun_at: now, ended_at: None, end: None };
     (Begun::Go { call: number, window_age: now.since(window_start) }, Some((begun, call)))
 }
 
@@ -164,8 +163,12 @@ fn after(step: &StepRecord, call: &CallRecord, end: &LoggedEnd, now: Timestamp) 
             None
         }
         (LoggedEnd::Done(_), StepStanding::Succeeded(known)) => {
-            // Resolved as happened: this is what was found out.
-            alarm = step.resolution.is_none().then_some(Alarm::DoneTwice);
+            alarm = match call.number {
+                cleared if cleared <= step.cleared => Some(Alarm::DoneAfterAll),
+                // Resolved as happened: this is what was found out.
+                _ if is_last && step.resolution.is_some() => None,
+                _ => Some(Alarm::DoneTwice),
+            };
             Some(StepStored::Succeeded(known))
         }
         (LoggedEnd::Done(result), StepStanding::Unknown { .. }) => Some(StepStored::Succeeded(result.clone())),
@@ -173,12 +176,14 @@ fn after(step: &StepRecord, call: &CallRecord, end: &LoggedEnd, now: Timestamp) 
             alarm = Some(Alarm::DoneAfterAll);
             Some(StepStored::Succeeded(result.clone()))
         }
-        (LoggedEnd::Unknown(_), StepStanding::Calling { .. }) if is_last => Some(unless_late(&step, StepStored::Unknown)),
+        (LoggedEnd::Unknown(_), StepStanding::Calling { .. }) if is_last => {
+            Some(unless_late(&step, StepStored::Unknown))
+        }
         (LoggedEnd::NotDone(_) | LoggedEnd::Refused(_), StepStanding::Calling { .. }) if is_last => {
-            Some(unless_late(&step, not_done(&mut step.clone(), end)))
+            Some(unless_late(&step, not_done(&step, end)))
         }
         (LoggedEnd::NotDone(_) | LoggedEnd::Refused(_), StepStanding::Unknown { .. }) if step.open == 0 => {
-            Some(not_done(&mut step.clone(), end))
+            Some(not_done(&step, end))
         }
         _ => None,
     };
@@ -203,7 +208,7 @@ fn unless_late(step: &StepRecord, stored: StepStored) -> StepStored {
 }
 
 /// The last call did not happen, for certain. Did another one?
-fn not_done(step: &mut StepRecord, end: &LoggedEnd) -> StepStored {
+fn not_done(step: &StepRecord, end: &LoggedEnd) -> StepStored {
     match end {
         _ if step.open > 0 => StepStored::Unknown,
         LoggedEnd::Refused(result) => StepStored::Failed(Some(result.clone())),
@@ -243,7 +248,12 @@ pub fn resolve(
 
 /// What an operator sees of a step at `now`; none when its record's life is over.
 #[must_use]
-pub fn entry(record: &Record, step: &StepRecord, (id, label): (RecordId, &StepLabel), now: Timestamp) -> Option<StepEntry> {
+pub fn entry(
+    record: &Record,
+    step: &StepRecord,
+    (id, label): (RecordId, &StepLabel),
+    now: Timestamp,
+) -> Option<StepEntry> {
     record.keeps_steps(now).then(|| StepEntry {
         id,
         label: label.clone(),
@@ -253,13 +263,4 @@ pub fn entry(record: &Record, step: &StepRecord, (id, label): (RecordId, &StepLa
         age: step.age(now),
         resolution: step.resolution.clone(),
     })
-}
-
-/// The result of a step that has one.
-#[must_use]
-pub fn result(standing: &StepStanding) -> Option<&StepResult> {
-    match standing {
-        StepStanding::Succeeded(result) | StepStanding::Failed(Some(result)) => Some(result),
-        _ => None,
-    }
 }

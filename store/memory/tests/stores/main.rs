@@ -8,3 +8,4 @@ mod forgetting;
 mod harness;
 mod leases;
 mod near_cache;
+mod steps;

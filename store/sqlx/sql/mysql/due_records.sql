@@ -24,7 +24,8 @@ SELECT
     record.status,
     record.location,
     -- Whether there is a payload, not which: an empty one stands for it.
-    CASE WHEN record.payload IS NOT NULL THEN '' END AS payload
+    CASE WHEN record.payload IS NOT NULL THEN '' END AS payload,
+    CAST(EXISTS (SELECT 1 FROM idempotency_calls AS one WHERE one.id = record.id) AS SIGNED) AS has_calls
 -- By this index whatever the table's size: a scan of the table would lock what it looks at.
 FROM idempotency_records AS record FORCE INDEX (idempotency_records_due)
 WHERE record.format = ?

@@ -32,7 +32,8 @@ SELECT
     record.status,
     record.location,
     -- Whether there is a payload, not which: an empty one stands for it.
-    CASE WHEN record.payload IS NOT NULL THEN ''::BYTEA END AS payload
+    CASE WHEN record.payload IS NOT NULL THEN ''::BYTEA END AS payload,
+    (CASE WHEN EXISTS (SELECT 1 FROM idempotency_calls AS one WHERE one.id = record.id) THEN 1 ELSE 0 END)::BIGINT AS has_calls
 FROM judged
 CROSS JOIN idempotency_records AS record
 WHERE record.format = $2

@@ -27,7 +27,8 @@ SELECT
     record.status,
     record.location,
     -- Whether there is a payload, not which: an empty one stands for it.
-    iif(record.payload IS NULL, NULL, zeroblob(0)) AS payload
+    iif(record.payload IS NULL, NULL, zeroblob(0)) AS payload,
+    EXISTS (SELECT 1 FROM idempotency_calls AS one WHERE one.id = record.id) AS has_calls
 FROM idempotency_records AS record
 WHERE record.format = ?1
     AND record.due <= max(

@@ -158,7 +158,7 @@ pub trait Fences: Send + Sync {
     }
 
     /// Forgets [markers](super::once()) that are older than this, at most `limit` of them; says how many. Their effects
-    /// can happen again: take more than the tombstone window of the records.
+    /// can happen again: take more than twice the tombstone window of the records.
     ///
     /// # Errors
     /// [`FenceError::Store`].

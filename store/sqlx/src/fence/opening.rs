@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use idempotency::{FenceTicket, FencingToken, Resource, StoreError, StoreErrorKind, Timestamp};
-use sqlx::{AssertSqlSafe, Database, Pool, Transaction};
+use sqlx::{AssertSqlSafe, Connection as _, Database, Pool, Transaction};
 
 use super::FenceError;
 use super::admit::{Admit, Asked, NOBODY, Stored};
@@ -80,7 +80,27 @@ impl<D: FenceDatabase> Desk<D> {
     }
 
     pub(super) async fn begin(&self) -> Result<Transaction<'static, D>, Refusal> {
-        self.pool.begin_with(AssertSqlSafe(Arc::clone(&self.begin))).await.map_err(D::refusal)
+        match self.pool.begin_with(AssertSqlSafe(Arc::clone(&self.begin))).await {
+            // Not so: it was ended by SQLite itself or by hand, and the pool lends the connection as it is.
+            Err(error @ sqlx::Error::InvalidSavePointStatement) => {
+                self.close_those_in_a_transaction().await.map_err(D::refusal)?;
+                Err(Refusal::Again(StoreError::new(StoreErrorKind::Busy, error)))
+            }
+            begun => begun.map_err(D::refusal),
+        }
+    }
+
+    /// Closes the pool's connections that are taken to be in a transaction although nobody has them.
+    async fn close_those_in_a_transaction(&self) -> Result<(), sqlx::Error> {
+        // Waits for one that is on its way back.
+        let first = self.pool.acquire().await?;
+        let idle: Vec<_> = std::iter::once(first).chain(std::iter::from_fn(|| self.pool.try_acquire())).collect();
+        for mut connection in idle {
+            if connection.is_in_transaction() {
+                connection.close_on_drop();
+            }
+        }
+        Ok(())
     }
 
     async fn admit(&self, connection: &mut D::Connection, asked: &Asked) -> Result<Tenure, Refusal> {
@@ -178,11 +198,12 @@ impl<D: FenceDatabase> Desk<D> {
         Ok((crate::row::now(row)?, crate::row::token(dialect::integer(row, "least_token")?)))
     }
 
-    /// On which timeline of the database this is; always the same where it has none.
+    /// On which timeline of the database this is; always the same where it has none. Where it has, also whether the
+    /// transaction is the one that was begun.
     pub(super) async fn timeline(&self, connection: &mut D::Connection) -> Result<i64, FenceError> {
         let Some(sql) = self.timeline else { return Ok(0) };
         let rows = D::fetch(connection, self.statement(sql)).await.map_err(D::failed)?;
-        let row = rows.first().ok_or_else(|| D::store_error(sqlx::Error::RowNotFound))?;
+        let row = rows.first().ok_or(FenceError::Poisoned)?;
         Ok(dialect::integer(row, "timeline")?)
     }
 

@@ -97,13 +97,14 @@ impl PostgresFences {
     /// tenure wrote itself is known to be there still, and what it only read is not.
     #[must_use]
     pub fn without_timeline(mut self) -> Self {
-        // Still a statement, which fails in a transaction in which one had failed.
-        self.desk.timeline = Some("SELECT 0::BIGINT AS timeline");
+        // Still a statement, which fails in a transaction in which one had failed and finds nothing after its end.
+        self.desk.timeline = Some(include_str!("../../sql/postgres/fence_no_timeline.sql"));
         self
     }
 
     /// SET takes no parameters, and a SELECT in its place would be the transaction's first look at the data, before the
-    /// fence. So two numbers are written into it, once.
+    /// fence. So two numbers are written into it, once. The last setting marks the transaction for as long as it lasts: a
+    /// COMMIT says that all is well also where it was rolled back before.
     fn composed(mut self) -> Self {
         let isolation = match self.isolation {
             Isolation::ReadCommitted => "READ COMMITTED",
@@ -114,7 +115,8 @@ impl PostgresFences {
         let begin = format!(
             "BEGIN ISOLATION LEVEL {isolation} READ WRITE;
             SET LOCAL lock_timeout = {lock};
-            SET LOCAL idle_in_transaction_session_timeout = {idle};"
+            SET LOCAL idle_in_transaction_session_timeout = {idle};
+            SET LOCAL idempotency.fenced = 'yes';"
         );
         self.desk.begin = begin.into();
         self

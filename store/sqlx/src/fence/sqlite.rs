@@ -29,7 +29,9 @@ impl SqliteFences {
     /// Fences in the file of this pool. [`SqliteStore::migrate`](crate::SqliteStore::migrate) makes the tables.
     #[must_use]
     pub fn new(pool: SqlitePool) -> Self {
-        let begin = Arc::from(include_str!("../../sql/sqlite/begin.sql"));
+        let begin =
+            concat!(include_str!("../../sql/sqlite/begin.sql"), include_str!("../../sql/sqlite/fence_savepoint.sql"));
+        let begin = Arc::from(begin);
         let patience = Duration::from_secs(5);
         Self { desk: Desk { pool, begin, admit: Admit::default(), patience, kept: true, timeline: None } }
     }
@@ -95,9 +97,12 @@ impl Dialect for Sqlite {
         Ok(connection.execute(statement).await?.rows_affected())
     }
 
-    fn is_over(_: &sqlx::Error) -> bool {
-        // A COMMIT without a transaction fails by itself.
-        false
+    async fn check(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        connection.execute(sqlx::raw_sql(include_str!("../../sql/sqlite/fence_check.sql"))).await.map(drop)
+    }
+
+    fn is_over(error: &sqlx::Error) -> bool {
+        error::is_misuse(error)
     }
 
     fn store_error(error: sqlx::Error) -> StoreError {

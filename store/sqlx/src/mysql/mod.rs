@@ -9,6 +9,7 @@ mod options;
 mod row;
 mod schema;
 mod sql;
+mod steps;
 mod sweep;
 mod transaction;
 

@@ -9,7 +9,7 @@ use idempotency::{
 
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
-use super::sql;
+use super::{sql, steps};
 use crate::row::{self, Judged};
 
 /// Claims on a plain read, which nobody's lock blocks and which answers whatever needs no write. Only a grant writes: where
@@ -82,6 +82,9 @@ async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
     }
     if let Some((class, key_time)) = judged.forgotten() {
         writing.raise_floor(class, key_time).await?;
+    }
+    if judged.forgets_steps() {
+        steps::forget(&mut writing, &claim.id).await?;
     }
     let now = judged.now;
     // Purged between the two.

@@ -24,14 +24,20 @@ macro_rules! leases_and_fences {
     };
 }
 
+macro_rules! steps {
+    () => {
+        include_str!("../../migrations/mysql/0003_steps.sql")
+    };
+}
+
 /// The version that this release reads and writes.
-pub(super) const NEEDED: u32 = 2;
+pub(super) const NEEDED: u32 = 3;
 
 /// Everything that [`migrate`] does to an empty database.
-pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!(), "\n", leases_and_fences!());
+pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!(), "\n", leases_and_fences!(), "\n", steps!());
 
 /// Each brings the tables from the version before it to its own, which it records itself when all of it is done.
-const MIGRATIONS: [(u32, &str); 2] = [(1, records!()), (2, leases_and_fences!())];
+const MIGRATIONS: [(u32, &str); 3] = [(1, records!()), (2, leases_and_fences!()), (3, steps!())];
 
 /// Sees that the tables are ours, and that what stands alone is committed.
 pub(super) async fn check(db: &Db) -> Result<(), OpenError> {

@@ -12,6 +12,10 @@ statements! {
     BEGIN_READ_COMMITTED = "begin_read_committed.sql";
     BEGIN_REPEATABLE_READ = "begin_repeatable_read.sql";
     BEGIN_SERIALIZABLE = "begin_serializable.sql";
+    CALL_DELETE = "call_delete.sql";
+    CALL_LIST = "call_list.sql";
+    CALL_READ = "call_read.sql";
+    CALL_WRITE = "call_write.sql";
     CLAIM = "claim.sql";
     CLOCK = "clock.sql";
     COMPLETE = "complete.sql";
@@ -23,13 +27,13 @@ statements! {
     INSERT_RECORD = "insert_record.sql";
     INSPECT_RECORD = "inspect_record.sql";
     KEEP_CLOCK = "keep_clock.sql";
-    LIMIT_IDLENESS = "limit_idleness.sql";
     LEASE_DELETE = "lease_delete.sql";
     LEASE_DUE = "lease_due.sql";
     LEASE_INSERT = "lease_insert.sql";
     LEASE_LOCK = "lease_lock.sql";
     LEASE_READ = "lease_read.sql";
     LEASE_UPDATE = "lease_update.sql";
+    LIMIT_IDLENESS = "limit_idleness.sql";
     LIST_RECORDS = "list_records.sql";
     LOCK_RECORD = "lock_record.sql";
     POSTPONE_RECORD = "postpone_record.sql";
@@ -37,6 +41,11 @@ statements! {
     READ_RECORD = "read_record.sql";
     RELEASE = "release.sql";
     SAVEPOINT = "savepoint.sql";
+    STEP_DELETE = "step_delete.sql";
+    STEP_INSPECT = "step_inspect.sql";
+    STEP_LIST = "step_list.sql";
+    STEP_READ = "step_read.sql";
+    STEP_WRITE = "step_write.sql";
     TRANSACTION_LIMIT = "transaction_limit.sql";
     UPDATE_RECORD = "update_record.sql";
     VERSION = "version.sql";

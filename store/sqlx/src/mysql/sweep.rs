@@ -7,8 +7,8 @@ use idempotency::{KeyClass, Record, RecordId, StoreError, Stored, Swept, Timesta
 
 use super::db::{Db, Tries, Writing};
 use super::error::Failure;
-use super::sql;
-use crate::row;
+use super::{sql, steps};
+use crate::{row, step_row};
 
 /// Sweeps in transactions short enough for nobody to wait for long. Any number of sweepers share the work.
 pub(super) async fn sweep(db: &Db, limit: usize) -> Result<Swept, StoreError> {
@@ -54,7 +54,16 @@ async fn sweep_batch(db: &Db, batch: usize) -> Result<Swept, Failure> {
     for row in &rows {
         let id = row::id(row)?;
         match row::record(row) {
-            Ok(record) => sweep_record(&mut writing, &id, record, now, &mut swept, &mut floors).await?,
+            Ok(record) => match step_row::kept_for_steps(row, &record, now)? {
+                Some(due) => postpone(&mut writing, &id, due).await?,
+                None => {
+                    let purged = swept.purged;
+                    sweep_record(&mut writing, &id, record, now, &mut swept, &mut floors).await?;
+                    if swept.purged > purged && step_row::has_calls(row)? {
+                        steps::forget(&mut writing, &id).await?;
+                    }
+                }
+            },
             Err(unreadable) => {
                 tracing::warn!(%id, %unreadable, "an unreadable row is kept for ever");
                 postpone(&mut writing, &id, Timestamp::MAX).await?;

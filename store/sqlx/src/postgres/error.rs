@@ -57,9 +57,11 @@ pub(crate) fn store_error(error: sqlx::Error) -> StoreError {
 
 /// Whether the server said, in answer to a COMMIT, that it rolled back: serialisation, a deadlock, a deferred constraint, a
 /// transaction that had failed before. Anything else may have come after the commit, as the end of the session by an
-/// administrator can.
+/// administrator can. Class 40 has one that says that nobody knows, which `CockroachDB` answers.
 pub(super) fn is_certain_rollback(error: &sqlx::Error) -> bool {
-    sqlstate(error).is_some_and(|state| ["23", "25", "40"].iter().any(|class| state.starts_with(class)))
+    sqlstate(error).is_some_and(|state| {
+        state != STATEMENT_COMPLETION_UNKNOWN && ["23", "25", "40"].iter().any(|class| state.starts_with(class))
+    })
 }
 
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
@@ -86,3 +88,4 @@ fn sqlstate(error: &sqlx::Error) -> Option<String> {
 
 const SERIALIZATION_FAILURE: &str = "40001";
 const DEADLOCK_DETECTED: &str = "40P01";
+const STATEMENT_COMPLETION_UNKNOWN: &str = "40003";

@@ -23,7 +23,7 @@ impl Listed for Db {
     }
 }
 
-async fn read(db: &Db, statement: impl Fn() -> Query) -> Result<Vec<PgRow>, StoreError> {
+pub(super) async fn read(db: &Db, statement: impl Fn() -> Query) -> Result<Vec<PgRow>, StoreError> {
     let mut tries = Tries::default();
     loop {
         let rows = db.alone(tries.number(), statement()).await;

@@ -8,6 +8,7 @@ mod operations;
 mod options;
 mod schema;
 mod sql;
+mod steps;
 mod sweep;
 mod transaction;
 

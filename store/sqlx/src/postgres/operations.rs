@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
-use super::sql;
+use super::{sql, steps};
 use crate::row::{self, Judged};
 
 row::codec!(PgRow, Query);
@@ -106,6 +106,9 @@ async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
     }
     if let Some((class, key_time)) = judged.forgotten() {
         writing.raise_floor(class, key_time).await?;
+    }
+    if judged.forgets_steps() {
+        steps::forget(&mut writing, vec![claim.id.as_bytes().to_vec()]).await?;
     }
     let now = judged.now;
     let Some(record) = judged.record()? else { return Err(Failure::changed()) };

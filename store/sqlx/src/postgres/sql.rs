@@ -11,6 +11,10 @@ statements! {
     BEGIN_READ_COMMITTED = "begin_read_committed.sql";
     BEGIN_REPEATABLE_READ = "begin_repeatable_read.sql";
     BEGIN_SERIALIZABLE = "begin_serializable.sql";
+    CALL_DELETE = "call_delete.sql";
+    CALL_LIST = "call_list.sql";
+    CALL_READ = "call_read.sql";
+    CALL_WRITE = "call_write.sql";
     CLAIM = "claim.sql";
     COMPLETE = "complete.sql";
     DELETE_RECORDS = "delete_records.sql";
@@ -34,6 +38,11 @@ statements! {
     RAISE_FLOOR = "raise_floor.sql";
     READ_RECORD = "read_record.sql";
     RENEW = "renew.sql";
+    STEP_DELETE = "step_delete.sql";
+    STEP_INSPECT = "step_inspect.sql";
+    STEP_LIST = "step_list.sql";
+    STEP_READ = "step_read.sql";
+    STEP_WRITE = "step_write.sql";
     UPDATE_RECORD = "update_record.sql";
     VERSION = "version.sql";
 }

@@ -8,8 +8,8 @@ use sqlx::postgres::PgRow;
 
 use super::db::{Db, Tries, Writing};
 use super::error::Failure;
-use super::sql;
-use crate::row;
+use super::{sql, steps};
+use crate::{row, step_row};
 
 /// Sweeps in transactions short enough for nobody to wait for long. Any number of sweepers share the work.
 pub(super) async fn sweep(db: &Db, limit: usize) -> Result<Swept, StoreError> {
@@ -67,6 +67,7 @@ struct Purged {
     state: &'static str,
     token: Option<i64>,
     was_in_doubt: bool,
+    has_calls: bool,
 }
 
 impl Work {
@@ -75,7 +76,10 @@ impl Work {
         for row in rows {
             let id = row::id(row)?;
             match row::record(row) {
-                Ok(record) => work.add(id, record, now),
+                Ok(record) => match step_row::kept_for_steps(row, &record, now)? {
+                    Some(due) => work.postponed.push((id, due)),
+                    None => work.add(id, record, now, step_row::has_calls(row)?),
+                },
                 Err(unreadable) => {
                     tracing::warn!(%id, %unreadable, "an unreadable row is kept for ever");
                     work.postponed.push((id, Timestamp::MAX));
@@ -85,7 +89,7 @@ impl Work {
         Ok(work)
     }
 
-    fn add(&mut self, id: RecordId, record: Record, now: Timestamp) {
+    fn add(&mut self, id: RecordId, record: Record, now: Timestamp, has_calls: bool) {
         match protocol::sweep(&record, now) {
             SweepStep::Keep => self.postponed.push((id, record.due())),
             SweepStep::DropPayload => self.dropped.push((id, without_payload(record).due())),
@@ -95,7 +99,7 @@ impl Work {
                     *floor = key_time.max(*floor);
                 }
                 let (state, token) = (row::state_name(&record.stored), record.token.map(row::token_number));
-                self.purged.push(Purged { id, state, token, was_in_doubt });
+                self.purged.push(Purged { id, state, token, was_in_doubt, has_calls });
             }
         }
     }
@@ -115,6 +119,7 @@ impl Work {
             swept.tombstoned = usize::try_from(writing.execute(statement).await?).unwrap_or(usize::MAX);
         }
         if !self.purged.is_empty() {
+            let mut called = Vec::new();
             let statement = writing
                 .db
                 .query(sql::DELETE_RECORDS)
@@ -124,9 +129,13 @@ impl Work {
                 .bind(now.micros());
             for row in writing.fetch_all(statement).await? {
                 let id = row::id(&row)?;
-                let was_in_doubt = self.purged.iter().any(|purged| purged.id == id && purged.was_in_doubt);
+                let judged = self.purged.iter().find(|purged| purged.id == id);
                 swept.purged += 1;
-                swept.escapes += usize::from(was_in_doubt);
+                swept.escapes += usize::from(judged.is_some_and(|judged| judged.was_in_doubt));
+                called.extend(judged.filter(|judged| judged.has_calls).map(|_| id.as_bytes().to_vec()));
+            }
+            if !called.is_empty() {
+                steps::forget(writing, called).await?;
             }
         }
         // Last: every sweeper writes this row, and the next one waits from here to the commit only.

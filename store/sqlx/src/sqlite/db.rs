@@ -153,6 +153,10 @@ impl Writing<'_> {
         self.execute(cached(sql::RAISE_FLOOR).bind(class.as_str()).bind(to.micros())).await
     }
 
+    pub(super) async fn fetch_all(&mut self, statement: Query) -> Result<Vec<SqliteRow>, StoreError> {
+        self.lent.connection.fetch_all(statement).await.map_err(store_error)
+    }
+
     pub(super) async fn execute(&mut self, statement: Query) -> Result<(), StoreError> {
         self.lent.connection.execute(statement).await.map(drop).map_err(store_error)
     }

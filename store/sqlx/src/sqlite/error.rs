@@ -24,6 +24,11 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(BUSY | LOCKED | PROTOCOL))
 }
 
+/// Whether the statement could not be meant, such as a RELEASE of a savepoint that is gone.
+pub(crate) fn is_misuse(error: &sqlx::Error) -> bool {
+    primary_code(error) == Some(ERROR)
+}
+
 /// Whether the file is not there, or may not be touched.
 pub(super) fn cannot_open(error: &sqlx::Error) -> bool {
     primary_code(error) == Some(CANNOT_OPEN)
@@ -40,6 +45,7 @@ pub(super) fn waited() -> StoreError {
 }
 
 // https://sqlite.org/rescode.html
+const ERROR: i32 = 1;
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
 const NO_MEMORY: i32 = 7;

@@ -5,7 +5,7 @@ use idempotency::{AgeLimit, Claim, Claimed, Record, RecordId, StoreError, Timest
 use sqlx::sqlite::SqliteRow;
 
 use super::db::{Db, End, Writing};
-use super::row;
+use super::{row, steps};
 
 /// Decides a claim twice: on a plain read, which nobody's write transaction blocks and which answers whatever needs no
 /// write; and only for a grant again under the write lock, because everything may have changed in between.
@@ -27,6 +27,9 @@ async fn grant(writing: &mut Writing<'_>, rows: &[SqliteRow], claim: &Claim) -> 
     }
     if let Some((class, key_time)) = judged.forgotten() {
         writing.raise_floor(class, key_time).await?;
+    }
+    if judged.forgets_steps() {
+        steps::forget(writing, &claim.id).await?;
     }
     let now = judged.now;
     let (record, grant) = protocol::grant(judged.record()?, claim, now);

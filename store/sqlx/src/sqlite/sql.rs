@@ -14,6 +14,10 @@ statements! {
     BEGIN_AND_READ_LEASE = "begin.sql" "lease_read.sql";
     BEGIN_AND_READ_RECORD = "begin.sql" "read_record.sql";
     BEGIN_FOR_EFFECT = "begin.sql" "savepoint.sql";
+    CALL_DELETE = "call_delete.sql";
+    CALL_LIST = "call_list.sql";
+    CALL_READ = "call_read.sql";
+    CALL_WRITE = "call_write.sql";
     COMMIT = "commit.sql";
     DELETE_RECORD = "delete_record.sql";
     DROP_PAYLOAD = "drop_payload.sql";
@@ -29,10 +33,15 @@ statements! {
     READ_RECORD = "read_record.sql";
     RELEASE_AND_READ_RECORD = "release.sql" "read_record.sql";
     ROLLBACK = "rollback.sql";
+    STEP_DELETE = "step_delete.sql";
+    STEP_INSPECT = "step_inspect.sql";
+    STEP_LIST = "step_list.sql";
+    STEP_READ = "step_read.sql";
+    STEP_WRITE = "step_write.sql";
     TOUCH = "touch.sql";
     TRUNCATE_LOG = "truncate_log.sql";
     VERSION = "version.sql";
-    WRITE_RECORD = "write_record.sql";
     WRITE_LEASE_AND_COMMIT = "lease_write.sql" "commit.sql";
+    WRITE_RECORD = "write_record.sql";
     WRITE_RECORD_AND_COMMIT = "write_record.sql" "commit.sql";
 }

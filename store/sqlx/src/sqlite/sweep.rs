@@ -7,7 +7,8 @@ use idempotency::{KeyClass, Record, RecordId, StoreError, Stored, Swept, Timesta
 use sqlx::sqlite::SqliteRow;
 
 use super::db::{Db, End, Query, Writing, cached};
-use super::{row, sql};
+use super::{row, sql, steps};
+use crate::step_row;
 
 /// Sweeps in transactions short enough for claims to get in between.
 pub(super) async fn sweep(db: &Db, limit: usize) -> Result<Swept, StoreError> {
@@ -46,7 +47,16 @@ async fn sweep_batch(writing: &mut Writing<'_>, rows: &[SqliteRow], batch: usize
     for row in rows {
         let id = row::id(row)?;
         match row::record(row) {
-            Ok(record) => sweep_record(writing, &id, record, now, &mut swept, &mut floors).await?,
+            Ok(record) => match step_row::kept_for_steps(row, &record, now)? {
+                Some(due) => postpone(writing, &id, due).await?,
+                None => {
+                    let purged = swept.purged;
+                    sweep_record(writing, &id, record, now, &mut swept, &mut floors).await?;
+                    if swept.purged > purged && step_row::has_calls(row)? {
+                        steps::forget(writing, &id).await?;
+                    }
+                }
+            },
             Err(unreadable) => {
                 tracing::warn!(%id, %unreadable, "an unreadable row is kept for ever");
                 postpone(writing, &id, Timestamp::MAX).await?;

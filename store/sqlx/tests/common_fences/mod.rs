@@ -176,6 +176,7 @@ macro_rules! all_fence_behaviours {
                 a_ticket_without_a_holder_has_no_further_transaction,
                 several_fences_are_one_tenure,
                 a_failed_statement_poisons_the_commit,
+                a_transaction_that_was_ended_by_hand_is_not_committed,
                 an_effect_happens_once_however_often_it_is_run,
                 of_two_effects_at_once_the_second_one_waits,
                 a_marker_that_was_rolled_back_is_no_marker,

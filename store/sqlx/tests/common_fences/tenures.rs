@@ -95,6 +95,23 @@ pub(crate) async fn a_failed_statement_poisons_the_commit<R: Rig>(rig: &R) {
     assert!(matches!(answer, FenceError::Poisoned), "{answer:?}");
 }
 
+/// What comes after the end is written without the fence, and its commit must not say that all is well. The connection is good
+/// for the next one.
+pub(crate) async fn a_transaction_that_was_ended_by_hand_is_not_committed<R: Rig>(rig: &R) {
+    let fences = rig.fences();
+    for ends in ["ROLLBACK", "COMMIT"] {
+        let mut transaction = fences.open(&account()).await.unwrap();
+        R::execute(&mut transaction, ends).await;
+        add::<R>(&mut transaction, "UPDATE accounts SET balance = balance + 1 WHERE id = 1").await;
+        let answer = transaction.commit().await.unwrap_err();
+        assert!(matches!(answer, FenceError::Poisoned), "{ends}: {answer:?}");
+    }
+    // More than the pool has connections.
+    for _ in 0..20 {
+        fences.open(&account()).await.unwrap().commit().await.unwrap();
+    }
+}
+
 pub(crate) async fn an_effect_happens_once_however_often_it_is_run<R: Rig>(rig: &R) {
     let fences = rig.fences();
     // An attempt that died after its commit is run again, with a larger token.

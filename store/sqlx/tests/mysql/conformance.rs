@@ -45,3 +45,9 @@ impl Harness for MySql {
 }
 
 idempotency::conformance_tests!(MySql::empty().await);
+
+mod steps {
+    use super::MySql;
+
+    idempotency::step_conformance_tests!(MySql::empty().await);
+}

@@ -54,3 +54,15 @@ mod prepared_once {
 
     idempotency::conformance_tests!(Postgres::empty(Statements::PreparedOnce).await);
 }
+
+mod steps_in_transactions {
+    use super::{Postgres, Statements};
+
+    idempotency::step_conformance_tests!(Postgres::empty(Statements::InTransactions).await);
+}
+
+mod steps_prepared_once {
+    use super::{Postgres, Statements};
+
+    idempotency::step_conformance_tests!(Postgres::empty(Statements::PreparedOnce).await);
+}

@@ -85,6 +85,27 @@ async fn a_session_that_is_ended_at_its_commit_is_not_taken_for_certain() {
     bench.assert_free_and_runs("k").await;
 }
 
+/// `statement_completion_unknown`, of the class of rollbacks: some who speak PostgreSQL's protocol answer it when they lost sight of
+/// a commit.
+#[tokio::test]
+async fn a_server_that_does_not_know_is_not_taken_for_certain() {
+    let bench = Bench::<Place>::new().await;
+    let trigger = "
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN RAISE EXCEPTION ''who knows'' USING ERRCODE = ''40003''; END';
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON promises DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION refuse();";
+    bench.database.execute(trigger).await;
+    let held = bench.claim("k").await;
+    let holder = held.attempt().holder();
+    let mut transaction = bench.begin(&held).await;
+    execute(&mut transaction, "INSERT INTO promises VALUES (1)").await;
+    assert!(bench.store.record_in(&mut transaction, holder, &outcome("answer")).await.unwrap());
+    let committed = bench.store.commit_transaction(transaction).await;
+    assert!(matches!(committed, Err(CommitFailure::Unknown(_))), "{committed:?}");
+    held.release().await;
+}
+
 #[tokio::test]
 async fn a_serialisation_failure_at_the_commit_is_certain() {
     let bench = Bench::<Place>::new().await;

@@ -44,3 +44,9 @@ impl Harness for Sqlite {
 }
 
 idempotency::conformance_tests!(Sqlite::empty().await);
+
+mod steps {
+    use super::Sqlite;
+
+    idempotency::step_conformance_tests!(Sqlite::empty().await);
+}

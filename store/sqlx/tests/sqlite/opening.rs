@@ -15,7 +15,7 @@ async fn a_missing_file_is_a_missing_schema_and_is_not_made() {
     let file = File::missing();
     for url in [file.url(), format!("{}?mode=rwc", file.url())] {
         let error = SqliteStore::open(&url).await.unwrap_err();
-        assert!(matches!(error, OpenError::Schema { found: 0, needed: 2 }), "{error:?}");
+        assert!(matches!(error, OpenError::Schema { found: 0, needed: 3 }), "{error:?}");
     }
     assert!(!file.path().exists());
 }

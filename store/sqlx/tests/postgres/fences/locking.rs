@@ -129,3 +129,17 @@ async fn an_opening_does_not_wait_for_ever() {
     }
     holder.commit().await.unwrap();
 }
+
+/// sqlx rolls back all of the transaction then, and what comes after it is no part of any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_savepoint_that_failed_ends_the_transaction_and_the_commit_says_so() {
+    let rig = Rig::new().await;
+    for fences in [rig.fences(), rig.fences().without_timeline()] {
+        let mut opened = fences.open(&account()).await.unwrap();
+        opened.execute("SELECT 1 / 0").await.unwrap_err();
+        sqlx::Connection::begin(&mut *opened).await.unwrap_err();
+        opened.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 1").await.unwrap();
+        let answer = opened.commit().await.unwrap_err();
+        assert!(matches!(answer, FenceError::Poisoned), "{answer:?}");
+    }
+}

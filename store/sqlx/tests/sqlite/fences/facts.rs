@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use idempotency::StoreErrorKind;
 use idempotency_sqlx::fence::{FenceError, Fences, SqliteFences};
+use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{ConnectOptions, Connection, Executor, SqliteConnection};
 
 use super::Rig;
@@ -53,6 +54,20 @@ async fn a_second_writer_waits_for_the_busy_timeout_and_is_then_told_that_it_is_
     second.fetch_one(suite::BALANCE).await.unwrap();
     holder.commit().await.unwrap();
     second.execute("BEGIN IMMEDIATE").await.unwrap();
+}
+
+/// The pool takes the connection for one in a transaction ever after, and no other can be begun on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_sqlite_itself_rolled_back_leaves_no_connection_behind() {
+    let rig = Rig::new().await;
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(rig.options.clone()).await.unwrap();
+    let fences = SqliteFences::new(pool);
+    for _ in 0..3 {
+        let mut opened = fences.open(&account()).await.unwrap();
+        opened.execute("INSERT OR ROLLBACK INTO accounts (id, balance) VALUES (1, 0)").await.unwrap_err();
+        drop(opened);
+    }
+    fences.open(&account()).await.unwrap().commit().await.unwrap();
 }
 
 /// There is no way to take a row: the one write lock is all there is.

@@ -1,0 +1,55 @@
+//! Reports of how calls ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::contract::{EndCall, Ended, Steps};
+use super::record::LoggedEnd;
+use crate::engine::Retries;
+use crate::{Attempt, StoreError, StoreErrorKind};
+
+pub(super) async fn report<S: Steps>(steps: &S, patience: Duration, end: &EndCall) -> Result<Ended, StoreError> {
+    timeout(patience, steps.end_call(end)).await.unwrap_or_else(|_| Err(StoreError::timeout()))
+}
+
+/// Tries again in the background until the store answers, since this process alone knows how it ended; a drain waits for it.
+pub(super) fn report_until_answered<S: Steps>(steps: Arc<S>, attempt: &Attempt, end: EndCall) {
+    // Outside a runtime (a future dropped after its runtime is gone) there is nobody to do it.
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let patience = attempt.store_timeout();
+    let reporting = async move {
+        let mut retries = Retries::new();
+        loop {
+            match report(&*steps, patience, &end).await {
+                Ok(ended) => return heed(&ended, &end),
+                // It will say the same again: the record cannot be read, or the tables are not ours.
+                Err(error) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
+                    return tracing::error!(record_id = %end.id, step = %end.label, end = ?end.end, %error, "the end of a call cannot be recorded");
+                }
+                Err(_) => retries.pause().await,
+            }
+        }
+    };
+    metrics::counter!("idempotency_outbound_recorded_late_total").increment(1);
+    attempt.tracker().spawn_on(reporting, &runtime);
+}
+
+/// Says aloud what somebody should look at.
+pub(super) fn heed(ended: &Ended, end: &EndCall) {
+    match ended {
+        Ended::Logged { alarm: Some(alarm), .. } => {
+            tracing::error!(record_id = %end.id, step = %end.label, %alarm, "the effect of a step may have happened twice");
+            metrics::counter!("idempotency_outbound_alarms_total").increment(1);
+        }
+        Ended::Missing if matches!(end.end, LoggedEnd::Done(_)) => {
+            tracing::error!(record_id = %end.id, step = %end.label, "a call was done whose record is gone");
+            metrics::counter!("idempotency_outbound_alarms_total").increment(1);
+        }
+        _ => {}
+    }
+    if matches!(end.end, LoggedEnd::Unknown(_)) {
+        metrics::counter!("idempotency_outbound_unknown_total").increment(1);
+    }
+}
