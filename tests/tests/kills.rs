@@ -105,7 +105,7 @@ async fn kills_at_any_moment(place: &Place<'_>) {
             async move {
                 // A few at a time, for as long as there are kills.
                 sleep(Duration::from_millis(n * 60)).await;
-                persist(testbeds, n, lost).await
+                persist(testbeds, n, lost).await;
             }
         }))
         .await;
