@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::held::Held;
+use crate::patience::{Pauses, within};
 use crate::renewals::Renewals;
 use crate::time::{BootInstant, LONGEST};
 use crate::{
@@ -37,7 +37,7 @@ impl<St> Inner<St> {
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        timeout(self.settings.store_timeout, operation).await.unwrap_or_else(|_| Err(StoreError::timeout()))
+        within(self.settings.store_timeout, operation).await
     }
 }
 
@@ -158,7 +158,7 @@ impl<St: Store> Engine<St> {
             InFlight::Reject => None,
             InFlight::Wait(limit) => Some(Instant::now() + limit.min(LONGEST)),
         };
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::of_a_waiter();
         loop {
             let asked = BootInstant::now();
             match self.ask(&claim).await? {
@@ -180,8 +180,7 @@ impl<St: Store> Engine<St> {
                     let Some(end) = give_up.filter(|end| *end > now) else {
                         return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
                     };
-                    sleep(jittered(pause).min(end - now)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    sleep(pauses.next_pause().min(end - now)).await;
                 }
                 answer => return Ok(Answer::DoNot(answer)),
             }
@@ -276,15 +275,14 @@ impl<St: Store> Engine<St> {
         let inner = Arc::clone(&self.inner);
         let abandon = async move {
             let dead = dead_for(inner.settings.store_timeout);
-            let mut retries = Retries::new();
+            let mut pauses = Pauses::in_background();
             loop {
                 match inner.within_timeout(inner.store.abandon(&id, nonce, dead)).await {
                     Ok(()) => return,
-                    // It will say the same again: the record cannot be read, or the tables are not ours.
-                    Err(error) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
+                    Err(error) if error.is_final() => {
                         return tracing::error!(record_id = %id, %error, "a claim cannot be abandoned");
                     }
-                    Err(_) => retries.pause().await,
+                    Err(_) => pauses.pause().await,
                 }
             }
         };
@@ -308,26 +306,3 @@ impl<St: Store> Drop for AbandonOnDrop<'_, St> {
         self.engine.abandon_until_answered(self.claim.id, self.claim.nonce);
     }
 }
-
-/// Growing pauses between tries in the background: 50 ms to 5 s, with jitter.
-pub(crate) struct Retries(Duration);
-
-impl Retries {
-    pub(crate) const fn new() -> Self {
-        Self(Duration::from_millis(50))
-    }
-
-    pub(crate) async fn pause(&mut self) {
-        sleep(jittered(self.0)).await;
-        self.0 = (self.0 * 2).min(Duration::from_secs(5));
-    }
-}
-
-/// Half of `pause` to all of it.
-pub(crate) fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::rng().random_range(0.5..1.0))
-}
-
-/// A waiting duplicate asks again after 5 to 10 ms at first, and every 125 to 250 ms in the end.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);

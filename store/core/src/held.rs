@@ -1,6 +1,7 @@
 //! A claim that was granted, until it is settled.
 
-use crate::engine::{Inner, Retries};
+use crate::engine::Inner;
+use crate::patience::Pauses;
 use crate::{Attempt, Engine, Outcome, Recovery, Settled, Store, StoreError, dead_for};
 use std::sync::Arc;
 
@@ -101,9 +102,9 @@ impl<St: Store> Held<St> {
     /// Tries again until the store answers: this process alone knows what happened.
     async fn settle_until_answered(self, settlement: Settlement) {
         let inner = Arc::clone(&self.engine.inner);
-        let mut retries = Retries::new();
+        let mut pauses = Pauses::in_background();
         loop {
-            retries.pause().await;
+            pauses.pause().await;
             match settle_once(&inner, &self.attempt, &settlement).await {
                 Ok(Settled::Superseded) => return superseded(&self.attempt),
                 Ok(_) => return,

@@ -53,6 +53,7 @@ mod leases;
 mod life;
 pub mod outbound;
 mod outcome;
+mod patience;
 pub mod protocol;
 mod record;
 mod renewals;

@@ -87,6 +87,11 @@ impl StoreError {
         self.kind
     }
 
+    /// Whether the store will say the same again: what it holds cannot be read, or the tables are not ours.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Refused | StoreErrorKind::Unreadable)
+    }
+
     pub(crate) const fn timeout() -> Self {
         Self { kind: StoreErrorKind::Timeout, source: None }
     }

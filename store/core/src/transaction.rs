@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-use crate::engine::Retries;
+use crate::patience::{Pauses, within};
 use crate::time::BootInstant;
 use crate::{Attempt, Holder, Outcome, Recovery, Settled, Store, StoreError, StoreErrorKind, dead_for};
 
@@ -197,8 +197,7 @@ async fn begin_once<St: Store, T>(
     }
     let limit = attempt.transaction_limit();
     let asked = BootInstant::now();
-    let renewed = timeout(attempt.store_timeout(), store.renew(attempt.holder(), limit)).await;
-    match renewed.unwrap_or_else(|_| Err(StoreError::timeout()))? {
+    match within(attempt.store_timeout(), store.renew(attempt.holder(), limit)).await? {
         Settled::Applied | Settled::AlreadyApplied => attempt.extend(asked, limit.length()),
         Settled::Superseded => {
             attempt.lose();
@@ -207,8 +206,7 @@ async fn begin_once<St: Store, T>(
         }
     }
     // A server that does not answer is waited for until the lease is over: nothing could be committed after that.
-    let opened = timeout(attempt.patience(), open(limit.length())).await;
-    Ok(opened.unwrap_or_else(|_| Err(StoreError::timeout()))?)
+    Ok(within(attempt.patience(), open(limit.length())).await?)
 }
 
 /// Records `answer` in the attempt's transaction and commits both.
@@ -274,13 +272,13 @@ async fn settle<St: Store>(store: &St, attempt: &Attempt, committed: Result<(), 
     if told || state != TransactionState::NotCommitted {
         return;
     }
-    let mut retries = Retries::new();
+    let mut pauses = Pauses::in_background();
     let store_timeout = attempt.store_timeout();
     while !matches!(timeout(store_timeout, store.release(attempt.holder(), dead_for(store_timeout))).await, Ok(Ok(_))) {
         if somebody_takes_over(attempt) {
             return;
         }
-        retries.pause().await;
+        pauses.pause().await;
     }
 }
 
@@ -296,8 +294,7 @@ async fn commit_once<St: TransactionalStore>(
     outcome: &Outcome,
 ) -> Result<(), CommitError> {
     // A server that does not answer is waited for until the lease is over: from then on it is somebody else's.
-    let recorded = timeout(attempt.patience(), store.record_in(&mut transaction, attempt.holder(), outcome)).await;
-    match recorded.unwrap_or_else(|_| Err(StoreError::timeout())) {
+    match within(attempt.patience(), store.record_in(&mut transaction, attempt.holder(), outcome)).await {
         Ok(true) => {}
         Ok(false) => {
             roll_back(store, attempt, transaction).await;
@@ -324,7 +321,7 @@ async fn find_out<St: TransactionalStore>(store: &St, attempt: &Attempt, lost: S
     let patience = BootInstant::now().after(store_timeout.saturating_mul(2));
     let mut waiting = Some(tell);
     let mut lost = Some(lost);
-    let mut retries = Retries::new();
+    let mut pauses = Pauses::in_background();
     loop {
         let fate = timeout(store_timeout, store.fate(attempt.holder())).await;
         let found = match fate {
@@ -347,7 +344,7 @@ async fn find_out<St: TransactionalStore>(store: &St, attempt: &Attempt, lost: S
         if somebody_takes_over(attempt) {
             return;
         }
-        retries.pause().await;
+        pauses.pause().await;
     }
 }
 

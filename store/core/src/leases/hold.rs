@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::asking::Granted;
 use super::contract::{Acquired, Ask, LeaseGrant, LeaseHolder, Leases};
 use super::held::{LeaseLost, RaiseError, Released};
-use super::leaser::{Inner, Leaser, is_final};
+use super::leaser::{Inner, Leaser};
 use crate::belief::Belief;
-use crate::engine::Retries;
+use crate::patience::Pauses;
 use crate::time::BootInstant;
 use crate::{FenceTicket, FencingToken, Nonce, Resource, Settled, StoreError, StoreErrorKind, TokenSource, dead_for};
 
@@ -58,7 +58,7 @@ impl<L: Leases> Hold<L> {
         self.shared.belief.lose();
         let released = self.shared.give_back(&self.leaser.inner, self.dead_for).await;
         // Otherwise it goes on when this is dropped.
-        self.given_back = released.as_ref().err().is_none_or(is_final);
+        self.given_back = released.as_ref().err().is_none_or(StoreError::is_final);
         released
     }
 
@@ -79,12 +79,12 @@ impl<L: Leases> Drop for Hold<L> {
         let (inner, shared, dead_for) = (Arc::clone(&self.leaser.inner), Arc::clone(&self.shared), self.dead_for);
         let lease = inner.settings.lease.length();
         let give_back = async move {
-            let mut retries = Retries::new();
+            let mut pauses = Pauses::in_background();
             while let Err(error) = shared.give_back(&inner, dead_for).await {
-                if is_final(&error) {
+                if error.is_final() {
                     return tracing::error!(resource = %shared.resource, %error, "a lease cannot be given back");
                 }
-                retries.pause().await;
+                pauses.pause().await;
             }
         };
         // A renewal that is under way may begin the last lease when the one before it ends.

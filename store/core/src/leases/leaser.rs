@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt as _;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -13,9 +12,9 @@ use super::contract::{Acquired, Ask, LeaseEntry, Leases};
 use super::held::HeldLease;
 use super::hold::Hold;
 use super::settings::LeaseSettings;
-use crate::engine::Retries;
+use crate::patience::{Pauses, within};
 use crate::time::{BootInstant, LONGEST};
-use crate::{Nonce, Resource, StoreError, StoreErrorKind, dead_for};
+use crate::{Nonce, Resource, StoreError, dead_for};
 
 /// Takes leases **for correctness**: each comes with a [`FencingToken`](crate::FencingToken), and whoever receives the
 /// holder's writes refuses older ones. Clones share everything.
@@ -147,7 +146,7 @@ impl<L: Leases> Leaser<L> {
     pub(super) async fn take(&self, resource: &Resource, wait: Duration) -> Result<Taken<Hold<L>>, StoreError> {
         let give_up = Instant::now() + wait.min(LONGEST);
         let mut asking = Asking::new(self, resource);
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = None;
         loop {
             let asked = BootInstant::now();
             match asking.ask().await? {
@@ -170,11 +169,11 @@ impl<L: Leases> Leaser<L> {
                     if now >= give_up {
                         return Ok(Taken::Held { lease_left });
                     }
-                    if pause == FIRST_PAUSE {
+                    let pauses = pauses.get_or_insert_with(|| {
                         metrics::counter!("idempotency_leases_waited_total").increment(1);
-                    }
-                    sleep(jittered(pause).min(lease_left).min(give_up - now)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                        Pauses::of_a_waiter()
+                    });
+                    sleep(pauses.next_pause().min(lease_left).min(give_up - now)).await;
                 }
             }
         }
@@ -209,14 +208,14 @@ impl<L: Leases> Leaser<L> {
         let inner = Arc::clone(&self.inner);
         self.inner.in_background(async move {
             let dead = dead_for(inner.settings.store_timeout);
-            let mut retries = Retries::new();
+            let mut pauses = Pauses::in_background();
             loop {
                 match inner.within_timeout(inner.leases.abandon(&resource, nonce, dead)).await {
                     Ok(()) => return,
-                    Err(error) if is_final(&error) => {
+                    Err(error) if error.is_final() => {
                         return tracing::error!(%resource, %error, "an asking for a lease cannot be abandoned");
                     }
-                    Err(_) => retries.pause().await,
+                    Err(_) => pauses.pause().await,
                 }
             }
         });
@@ -229,7 +228,7 @@ impl<L> Inner<L> {
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        timeout(self.settings.store_timeout, operation).await.unwrap_or_else(|_| Err(StoreError::timeout()))
+        within(self.settings.store_timeout, operation).await
     }
 
     /// Outside a runtime (a guard dropped after its runtime is gone) there is nobody to do it.
@@ -245,11 +244,6 @@ impl<L> Inner<L> {
     }
 }
 
-/// The store will say the same again.
-pub(super) fn is_final(error: &StoreError) -> bool {
-    matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable)
-}
-
 impl<L> Clone for Leaser<L> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
@@ -261,12 +255,3 @@ impl<L> fmt::Debug for Leaser<L> {
         f.debug_struct("Leaser").field("settings", &self.inner.settings).finish_non_exhaustive()
     }
 }
-
-/// Half of `pause` to all of it.
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::rng().random_range(0.5..1.0))
-}
-
-/// Whoever waits asks again after 5 to 10 ms at first, and every 125 to 250 ms in the end.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);

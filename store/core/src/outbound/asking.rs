@@ -12,6 +12,7 @@ use super::call::{Call, CallEnd};
 use super::contract::{Again, BeginCall, Begun, EndCall, Ended, StepStanding, Steps};
 use super::guard::{Guard, Step};
 use super::reporting::{heed, report, report_until_answered};
+use crate::patience::within;
 use crate::time::BootInstant;
 use crate::{Attempt, Nonce, StoreError, StoreErrorKind};
 
@@ -48,7 +49,7 @@ impl<'g, S: Steps> Asking<'g, S> {
         let had_begun = self.attempt.step_begins(&self.step.label);
         self.unanswered = true;
         let steps = &*self.guard.steps;
-        let asked = timeout(self.attempt.store_timeout(), async {
+        let asked = within(self.attempt.store_timeout(), async {
             match steps.begin_call(&ask).await {
                 Err(error) if error.kind() == StoreErrorKind::Unavailable => match steps.begin_call(&ask).await {
                     // The second try was not carried out; the first may have been.
@@ -58,7 +59,7 @@ impl<'g, S: Steps> Asking<'g, S> {
                 answer => answer,
             }
         });
-        let answer = asked.await.unwrap_or_else(|_| Err(StoreError::timeout()));
+        let answer = asked.await;
         // Busy says for certain that nothing was carried out; every other error may hide a call that counts as made.
         self.unanswered = answer.as_ref().is_err_and(|error| error.kind() != StoreErrorKind::Busy);
         if self.unanswered {

@@ -17,8 +17,8 @@ use super::label::{InvalidStepLabel, StepLabel};
 use super::policy::{Found, Inquiry, Policy, Reconcile};
 use super::provider::Provider;
 use super::record::StepResult;
-use crate::engine::jittered;
-use crate::{Attempt, Fingerprint, Recovery, StoreError};
+use crate::patience::{jittered, within};
+use crate::{Attempt, Fingerprint, Recovery};
 
 /// Guards the calls to one provider under one policy: see [`outbound`](super). Cheap to clone.
 pub struct Guard<S> {
@@ -212,8 +212,7 @@ impl<S: Steps> Guard<S> {
         let why = format!("asked by attempt {} of token {}", attempt.number(), attempt.token());
         let who = format!("reconcile hook of {}", self.provider.name());
         let resolve = ResolveStep { id, label, call_seen: call, verdict, who, why };
-        let resolved = timeout(attempt.store_timeout(), self.steps.resolve_step(&resolve)).await;
-        match resolved.unwrap_or_else(|_| Err(StoreError::timeout()))? {
+        match within(attempt.store_timeout(), self.steps.resolve_step(&resolve)).await? {
             StepResolved::Missing => Err(StepError::Superseded),
             // Whatever it was, the store says what it is now.
             _ => Ok(None),

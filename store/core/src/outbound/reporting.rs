@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::contract::{EndCall, Ended, Steps};
 use super::record::LoggedEnd;
-use crate::engine::Retries;
-use crate::{Attempt, StoreError, StoreErrorKind};
+use crate::patience::{Pauses, within};
+use crate::{Attempt, StoreError};
 
 pub(super) async fn report<S: Steps>(steps: &S, patience: Duration, end: &EndCall) -> Result<Ended, StoreError> {
-    timeout(patience, steps.end_call(end)).await.unwrap_or_else(|_| Err(StoreError::timeout()))
+    within(patience, steps.end_call(end)).await
 }
 
 /// Tries again in the background until the store answers, since this process alone knows how it ended; a drain waits for it.
@@ -20,15 +18,14 @@ pub(super) fn report_until_answered<S: Steps>(steps: Arc<S>, attempt: &Attempt, 
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     let patience = attempt.store_timeout();
     let reporting = async move {
-        let mut retries = Retries::new();
+        let mut pauses = Pauses::in_background();
         loop {
             match report(&*steps, patience, &end).await {
                 Ok(ended) => return heed(&ended, &end),
-                // It will say the same again: the record cannot be read, or the tables are not ours.
-                Err(error) if matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Unreadable) => {
+                Err(error) if error.is_final() => {
                     return tracing::error!(record_id = %end.id, step = %end.label, end = ?end.end, %error, "the end of a call cannot be recorded");
                 }
-                Err(_) => retries.pause().await,
+                Err(_) => pauses.pause().await,
             }
         }
     };
