@@ -23,6 +23,7 @@ mod process;
 mod proxy;
 mod raw;
 mod reply;
+pub mod requests;
 mod rig;
 pub mod servers;
 mod testbed;

@@ -1,4 +1,4 @@
-//! What is asked of a store, and what is expected of its answers.
+//! What tests ask of a store, and what they expect of its answers. What is not as expected panics and so fails the test.
 
 use std::time::Duration;
 
@@ -7,20 +7,28 @@ use idempotency::{
     Store, Windows,
 };
 
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+/// An hour.
+pub const HOUR: Duration = Duration::from_secs(3600);
 /// Longer than any test waits for a connection or a lock that will be free, however slow the machine.
-pub(crate) const PATIENT: Duration = Duration::from_secs(60);
-pub(crate) const DEAD_FOR: Duration = Duration::from_secs(62);
+pub const PATIENT: Duration = Duration::from_secs(60);
+/// How long nonces are dead.
+pub const DEAD_FOR: Duration = Duration::from_secs(62);
 
-pub(crate) fn life() -> Life {
-    Life::new(Recovery::Hold, Windows::new(HOUR, 24 * HOUR).unwrap())
+/// Hold, an hour, a day.
+#[must_use]
+pub fn life() -> Life {
+    Life::new(Recovery::Hold, Windows::new(HOUR, 24 * HOUR).expect("windows in order"))
 }
 
-pub(crate) fn id(key: &str) -> RecordId {
-    RecordId::new(&ScopeId::global(), &Key::parse(key).unwrap())
+/// The record of a key in the global scope.
+#[must_use]
+pub fn id(key: &str) -> RecordId {
+    RecordId::new(&ScopeId::global(), &Key::parse(key).expect("a key"))
 }
 
-pub(crate) fn claim(key: &str) -> Claim {
+/// A claim of a key, with a nonce of its own.
+#[must_use]
+pub fn claim(key: &str) -> Claim {
     Claim {
         id: id(key),
         fingerprint: Fingerprint::of([key]),
@@ -32,12 +40,16 @@ pub(crate) fn claim(key: &str) -> Claim {
     }
 }
 
-pub(crate) fn outcome(body: &'static str) -> Outcome {
+/// An outcome with this payload.
+#[must_use]
+pub fn outcome(body: &'static str) -> Outcome {
     Outcome::new(201, body.as_bytes().into()).with_location(Some("/charges/1"))
 }
 
+/// The grant, which it must be.
+#[allow(clippy::must_use_candidate, reason = "an assertion as well")]
 #[track_caller]
-pub(crate) fn granted(claimed: Claimed) -> Grant {
+pub fn granted(claimed: Claimed) -> Grant {
     match claimed {
         Claimed::Granted(grant) => grant,
         claimed => panic!("not granted: {claimed:?}"),
@@ -45,25 +57,28 @@ pub(crate) fn granted(claimed: Claimed) -> Grant {
 }
 
 /// Claims, and must be granted.
-pub(crate) async fn grant(store: &impl Store, claim: &Claim) -> Holder {
-    let grant = granted(store.claim(claim).await.unwrap());
+pub async fn grant(store: &impl Store, claim: &Claim) -> Holder {
+    let grant = granted(store.claim(claim).await.expect("an answer"));
     Holder { id: claim.id, token: grant.token, nonce: claim.nonce }
 }
 
 /// Claims and completes.
-pub(crate) async fn run(store: &impl Store, claim: &Claim, outcome: &Outcome) -> Holder {
+pub async fn run(store: &impl Store, claim: &Claim, outcome: &Outcome) -> Holder {
     let holder = grant(store, claim).await;
-    assert_eq!(store.complete(&holder, outcome).await.unwrap(), Settled::Applied);
+    assert_eq!(store.complete(&holder, outcome).await.expect("an answer"), Settled::Applied);
     holder
 }
 
 /// The same request again.
-pub(crate) fn duplicate(claim: &Claim) -> Claim {
+#[must_use]
+pub fn duplicate(claim: &Claim) -> Claim {
     Claim { nonce: Nonce::random(), ..claim.clone() }
 }
 
+/// The recorded outcome, which it must be.
+#[allow(clippy::must_use_candidate, reason = "an assertion as well")]
 #[track_caller]
-pub(crate) fn replayed(claimed: Claimed) -> Outcome {
+pub fn replayed(claimed: Claimed) -> Outcome {
     match claimed {
         Claimed::Replay { outcome, .. } => outcome,
         claimed => panic!("not a replay: {claimed:?}"),

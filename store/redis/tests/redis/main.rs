@@ -11,7 +11,6 @@ mod leases;
 mod memory;
 mod opening;
 mod replicas;
-mod requests;
 mod slots;
 mod support;
 #[cfg(feature = "tls")]

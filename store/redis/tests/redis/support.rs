@@ -9,7 +9,7 @@ use idempotency_redis::{RedisOptions, RedisStore};
 use idempotency_testbed::servers::{Redis, RedisCluster};
 use redis::aio::MultiplexedConnection;
 
-pub(crate) use crate::requests::*;
+pub(crate) use idempotency_testbed::requests::*;
 
 /// One server for all tests of this program. It ends with the process.
 pub(crate) fn server() -> &'static Redis {

@@ -6,7 +6,7 @@ use idempotency::{
 };
 
 use super::Database;
-use super::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, id, outcome, replayed, run};
+use idempotency_testbed::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, id, outcome, replayed, run};
 
 pub(crate) async fn a_second_store_on_the_tables_sees_everything_at_once<D: Database>() {
     let place = D::migrated().await;

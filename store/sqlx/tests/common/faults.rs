@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use idempotency::{Claimed, Settled, Store, StoreError, StoreErrorKind};
 
-use super::requests::{PATIENT, claim, duplicate, grant, outcome, replayed, run};
 use super::{Harm, Server};
+use idempotency_testbed::requests::{PATIENT, claim, duplicate, grant, outcome, replayed, run};
 
 pub(crate) async fn a_server_that_was_killed_and_restarted_still_replays<S: Server>() {
     let mut machine = S::start();

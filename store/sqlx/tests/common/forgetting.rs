@@ -8,8 +8,8 @@ use idempotency::{
     Windows,
 };
 
-use super::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, life, outcome, run};
 use super::{Database, Server};
+use idempotency_testbed::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, life, outcome, run};
 
 pub(crate) async fn a_sweep_keeps_to_its_limit_and_says_that_there_is_more<D: Database>() {
     let place = D::migrated().await;

@@ -9,8 +9,8 @@ use idempotency_sqlx::Isolation;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::requests::outcome;
 use super::transactions::{Effects, Transaction, operation, settings};
+use idempotency_testbed::requests::outcome;
 
 const LEASE: Duration = Duration::from_millis(300);
 

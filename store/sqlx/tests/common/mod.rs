@@ -10,7 +10,6 @@ pub(crate) mod leases;
 pub(crate) mod lost;
 pub(crate) mod opening;
 pub(crate) mod races;
-pub(crate) mod requests;
 pub(crate) mod run_in;
 pub(crate) mod transactions;
 

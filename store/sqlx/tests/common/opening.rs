@@ -5,7 +5,7 @@ use std::sync::Arc;
 use idempotency::{OpenError, Store};
 
 use super::Database;
-use super::requests::{claim, duplicate, granted, outcome, replayed, run};
+use idempotency_testbed::requests::{claim, duplicate, granted, outcome, replayed, run};
 
 pub(crate) async fn missing_tables_are_a_missing_schema_and_are_not_made<D: Database>() {
     let place = D::empty().await;

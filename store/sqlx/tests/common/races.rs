@@ -9,8 +9,8 @@ use idempotency::{Claim, Claimed, Holder, Lease, Settled, Store, StoreErrorKind}
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, outcome, run};
 use super::{Server, age};
+use idempotency_testbed::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, outcome, run};
 
 const TAKE_ALL: &str = "BEGIN; SELECT 1 FROM idempotency_records FOR UPDATE;";
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use idempotency::{AgeLimit, Claim, Claimed, KeyClass, Lease, Life, List, Recovery, Store, Timestamp, Windows};
 use sqlx::mysql::MySqlPoolOptions;
 
-use crate::common::requests::{HOUR, claim, duplicate, grant, granted, outcome, replayed, run};
 use crate::common::{Database, Server, contents};
 use crate::support::Place;
+use idempotency_testbed::requests::{HOUR, claim, duplicate, grant, granted, outcome, replayed, run};
 
 contents::contents_tests!(Place);
 

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use idempotency::{Settled, Store, StoreErrorKind};
 
-use crate::common::requests::{claim, grant, outcome};
 use crate::common::{Database, Server, faults};
 use crate::support::Place;
+use idempotency_testbed::requests::{claim, grant, outcome};
 
 faults::faults_tests!(Place);
 

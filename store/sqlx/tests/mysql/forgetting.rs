@@ -3,9 +3,9 @@
 use idempotency::{Claim, Claimed, Store};
 
 use crate::common::forgetting::{self, MAX_AGE, aged};
-use crate::common::requests::{HOUR, duplicate, outcome, run};
 use crate::common::{Database, Server};
 use crate::support::Place;
+use idempotency_testbed::requests::{HOUR, duplicate, outcome, run};
 
 forgetting::forgetting_tests!(Place);
 forgetting::shared_forgetting_tests!(Place);

@@ -8,10 +8,10 @@ use idempotency_sqlx::{Isolation, MySqlStore, MySqlTransaction};
 use tokio::time::sleep;
 
 use crate::common::isolation::{Bench, Isolated, isolation_tests};
-use crate::common::requests::outcome;
 use crate::common::transactions::{operation, settings};
 use crate::common::{Database as _, Server as _};
 use crate::support::Place;
+use idempotency_testbed::requests::outcome;
 
 impl Isolated for Place {
     async fn begin_with(store: &MySqlStore, attempt: &Attempt, isolation: Isolation) -> MySqlTransaction {

@@ -7,9 +7,9 @@ use idempotency::{OpenError, Store, StoreErrorKind};
 use idempotency_sqlx::MySqlStore;
 use sqlx::mysql::MySqlPoolOptions;
 
-use crate::common::requests::{claim, duplicate, granted, outcome, replayed, run};
 use crate::common::{Database, opening};
 use crate::support::{Place, server};
+use idempotency_testbed::requests::{claim, duplicate, granted, outcome, replayed, run};
 
 opening::opening_tests!(Place);
 

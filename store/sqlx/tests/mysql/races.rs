@@ -7,9 +7,9 @@ use idempotency::{Claimed, Holder, Settled, Store};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::common::requests::{claim, duplicate, grant, outcome};
 use crate::common::{Database, Server, races};
 use crate::support::{Place, server};
+use idempotency_testbed::requests::{claim, duplicate, grant, outcome};
 
 races::races_tests!(Place);
 

@@ -11,8 +11,8 @@ use idempotency_testbed::servers::MariaDb;
 use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Row};
 
-use crate::common::requests::PATIENT;
 use crate::common::{Database, Harm, Server};
+use idempotency_testbed::requests::PATIENT;
 
 /// One server for all tests of this program. It ends with the process.
 pub(crate) fn server() -> &'static MariaDb {

@@ -10,8 +10,8 @@ use idempotency_sqlx::{PostgresOptions, PostgresStore, Statements};
 use idempotency_testbed::servers::Postgres;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-pub(crate) use crate::common::requests::*;
 use crate::common::{Database, Harm, Server};
+pub(crate) use idempotency_testbed::requests::*;
 
 /// One server for all tests of this program. It ends with the process.
 pub(crate) fn server() -> &'static Postgres {

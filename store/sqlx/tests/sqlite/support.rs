@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, Row, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::common::Database;
-pub(crate) use crate::common::requests::*;
+pub(crate) use idempotency_testbed::requests::*;
 
 /// A file with tables, and a clock for the stores on it.
 pub(crate) struct File {
