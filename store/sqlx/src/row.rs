@@ -260,6 +260,15 @@ pub(crate) fn blob<'r, R: Columns>(row: &'r R, name: &'static str) -> Result<Opt
     row.blob(name).map_err(Unreadable::Column)
 }
 
+/// What a sweep leaves of a record whose response window is over.
+pub(crate) fn without_payload(record: Record) -> Record {
+    let stored = match record.stored {
+        Stored::Completed(outcome) => Stored::Completed(outcome.without_payload()),
+        other => other,
+    };
+    Record { stored, ..record }
+}
+
 /// Binds a record to a statement that writes it: 23 values, in the order of the table's columns.
 pub(crate) fn write<Q: Values>(statement: Q, id: &RecordId, record: &Record) -> Q {
     write_record(write_key(statement, id), record)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use idempotency::protocol::{self, SweepStep};
-use idempotency::{KeyClass, Record, RecordId, StoreError, Stored, Swept, Timestamp};
+use idempotency::{KeyClass, Record, RecordId, StoreError, Swept, Timestamp};
 
 use super::db::{Db, Tries, Writing};
 use super::error::Failure;
@@ -94,7 +94,7 @@ async fn sweep_record(
     match protocol::sweep(&record, now) {
         SweepStep::Keep => postpone(writing, id, record.due()).await?,
         SweepStep::DropPayload => {
-            let due = without_payload(record).due().micros();
+            let due = row::without_payload(record).due().micros();
             let statement = sqlx::query(sql::DROP_PAYLOAD).bind(due).bind(id.as_bytes().to_vec()).bind(now.micros());
             swept.tombstoned += usize::from(writing.execute(statement).await? > 0);
         }
@@ -120,14 +120,6 @@ async fn sweep_record(
 async fn postpone(writing: &mut Writing, id: &RecordId, due: Timestamp) -> Result<(), Failure> {
     let statement = sqlx::query(sql::POSTPONE_RECORD).bind(due.micros()).bind(id.as_bytes().to_vec());
     writing.execute(statement).await.map(drop)
-}
-
-fn without_payload(record: Record) -> Record {
-    let stored = match record.stored {
-        Stored::Completed(outcome) => Stored::Completed(outcome.without_payload()),
-        other => other,
-    };
-    Record { stored, ..record }
 }
 
 /// Rows in one transaction, each of them a statement.

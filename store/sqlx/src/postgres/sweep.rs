@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use idempotency::protocol::{self, SweepStep};
-use idempotency::{KeyClass, Record, RecordId, StoreError, Stored, Swept, Timestamp};
+use idempotency::{KeyClass, Record, RecordId, StoreError, Swept, Timestamp};
 use sqlx::postgres::PgRow;
 
 use super::db::{Db, Tries, Writing};
@@ -92,7 +92,7 @@ impl Work {
     fn add(&mut self, id: RecordId, record: Record, now: Timestamp, has_calls: bool) {
         match protocol::sweep(&record, now) {
             SweepStep::Keep => self.postponed.push((id, record.due())),
-            SweepStep::DropPayload => self.dropped.push((id, without_payload(record).due())),
+            SweepStep::DropPayload => self.dropped.push((id, row::without_payload(record).due())),
             SweepStep::Purge { was_in_doubt } => {
                 if let Some((class, key_time)) = record.floor() {
                     let floor = self.floors.entry(class.clone()).or_insert(key_time);
@@ -148,14 +148,6 @@ impl Work {
 
 fn columns(rows: &[(RecordId, Timestamp)]) -> (Vec<Vec<u8>>, Vec<i64>) {
     rows.iter().map(|(id, due)| (id.as_bytes().to_vec(), due.micros())).unzip()
-}
-
-fn without_payload(record: Record) -> Record {
-    let stored = match record.stored {
-        Stored::Completed(outcome) => Stored::Completed(outcome.without_payload()),
-        other => other,
-    };
-    Record { stored, ..record }
 }
 
 /// Rows in one transaction.

@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::db::{Query, cached};
 use super::sql;
-pub(super) use crate::row::{FORMAT, entry, id, judged, now, record};
+pub(super) use crate::row::{FORMAT, entry, id, judged, now, record, without_payload};
 
 crate::row::codec!(SqliteRow, Query);
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use idempotency::protocol::{self, SweepStep};
-use idempotency::{KeyClass, Record, RecordId, StoreError, Stored, Swept, Timestamp};
+use idempotency::{KeyClass, Record, RecordId, StoreError, Swept, Timestamp};
 use sqlx::sqlite::SqliteRow;
 
 use super::db::{Db, End, Query, Writing, cached};
@@ -84,7 +84,7 @@ async fn sweep_record(
         SweepStep::Keep => postpone(writing, id, record.due()).await,
         SweepStep::DropPayload => {
             swept.tombstoned += 1;
-            let due = without_payload(record).due();
+            let due = row::without_payload(record).due();
             writing.execute(cached(sql::DROP_PAYLOAD).bind(blob(id)).bind(due.micros())).await
         }
         SweepStep::Purge { was_in_doubt } => {
@@ -106,14 +106,6 @@ fn due(statement: &'static str, given_now: Option<i64>, limit: usize) -> Query {
 
 async fn postpone(writing: &mut Writing<'_>, id: &RecordId, due: Timestamp) -> Result<(), StoreError> {
     writing.execute(cached(sql::POSTPONE_RECORD).bind(blob(id)).bind(due.micros())).await
-}
-
-fn without_payload(record: Record) -> Record {
-    let stored = match record.stored {
-        Stored::Completed(outcome) => Stored::Completed(outcome.without_payload()),
-        other => other,
-    };
-    Record { stored, ..record }
 }
 
 fn blob(id: &RecordId) -> &[u8] {

@@ -45,29 +45,27 @@ impl Backend {
     }
 }
 
-fn same_file(store: &str, ledger: &str) -> bool {
-    let file = |url| {
-        let options = SqliteConnectOptions::from_str(url).ok()?;
-        options.get_filename().canonicalize().ok()
-    };
-    file(store).is_some_and(|store| file(ledger) == Some(store))
+/// Whether both URLs lead to the same place. Two ways to one database (a proxy, another name of the host) count as two.
+fn same<P: PartialEq>(store: &str, ledger: &str, place: impl Fn(&str) -> Option<P>) -> bool {
+    place(store).is_some_and(|store| place(ledger) == Some(store))
 }
 
-/// Two ways to one database (a proxy, another name of the host) count as two databases.
+fn same_file(store: &str, ledger: &str) -> bool {
+    same(store, ledger, |url| SqliteConnectOptions::from_str(url).ok()?.get_filename().canonicalize().ok())
+}
+
 fn same_postgres(store: &str, ledger: &str) -> bool {
-    let place = |url| {
+    same(store, ledger, |url| {
         let options = PgConnectOptions::from_str(url).ok()?;
         Some((options.get_host().to_owned(), options.get_port(), options.get_database().map(ToOwned::to_owned)))
-    };
-    place(store).is_some_and(|store| place(ledger) == Some(store))
+    })
 }
 
 fn same_mysql(store: &str, ledger: &str) -> bool {
-    let place = |url| {
+    same(store, ledger, |url| {
         let options = MySqlConnectOptions::from_str(url).ok()?;
         Some((options.get_host().to_owned(), options.get_port(), options.get_database().map(ToOwned::to_owned)))
-    };
-    place(store).is_some_and(|store| place(ledger) == Some(store))
+    })
 }
 
 /// Opens the store, after making or upgrading its tables if that is asked for.
