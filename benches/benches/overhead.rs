@@ -1,129 +1,158 @@
 //! What the layer adds to a request, in process: no key, first request, replay, conflict, over each store, as ratios to the bare
-//! service in one run. `cargo bench -p idempotency-benches --bench overhead`; `-- --quick` runs it for a moment.
+//! service in one run. `cargo bench -p idempotency-benches --bench overhead`; `-- --quick` runs it for a moment, and
+//! `-- --count first 10000` just one row, for a profiler (see the README).
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its table, and fails loudly")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[path = "work/ask.rs"]
+mod ask;
+#[path = "work/charge.rs"]
+mod charge;
 
+use std::sync::Arc;
+
+use ask::{request, send};
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use axum::{Json, Router};
+use charge::app;
 use idempotency::{Engine, Settings, Store};
-use idempotency_benches::{Subject, compare, table, timed};
-use idempotency_memory::MemoryStore;
+use idempotency_benches::{Quartiles, Subject, compare, table, timed};
+use idempotency_memory::{MemoryStore, NearCache};
+use idempotency_redis::RedisStore;
 use idempotency_sqlx::SqliteStore;
-use serde::{Deserialize, Serialize};
+use idempotency_testbed::servers::Redis;
 use tokio::runtime::Runtime;
-use tower::ServiceExt as _;
+use tokio::sync::Notify;
 use tower_idempotency::{IdempotencyLayer, Scope};
 
-#[derive(Deserialize, Serialize)]
-struct Charge {
-    amount: u64,
-    currency: String,
-    from: String,
-    to: String,
-    reference: String,
+/// Requests of one kind to one service. They are made before they are timed, in every row.
+struct Row {
+    name: &'static str,
+    app: Router,
+    key: Key,
+    expected: StatusCode,
 }
 
-async fn charge(Json(charge): Json<Charge>) -> (StatusCode, Json<Charge>) {
-    (StatusCode::CREATED, Json(charge))
+enum Key {
+    None,
+    New(u64),
+    Same(&'static str),
 }
 
-const BODY: &str = r#"{"amount":1250,"currency":"EUR","from":"DE89370400440532013000","to":"FR1420041010050500013M02606","reference":"invoice 2026-11-0042, thank you for your business and see you again soon, best regards"}"#;
+impl Row {
+    const fn new(name: &'static str, app: Router, key: Key, expected: StatusCode) -> Self {
+        Self { name, app, key, expected }
+    }
 
-fn request(key: Option<&str>) -> Request<Body> {
-    let request = Request::post("/charge").header("content-type", "application/json");
-    let request = key.into_iter().fold(request, |request, key| request.header("idempotency-key", key));
-    request.body(Body::from(BODY)).unwrap()
+    fn requests(&mut self, n: u32) -> Vec<Request<Body>> {
+        let next = || match &mut self.key {
+            Key::None => request(None),
+            Key::New(last) => {
+                *last += 1;
+                request(Some(&format!("first-{last}")))
+            }
+            Key::Same(key) => request(Some(key)),
+        };
+        std::iter::repeat_with(next).take(n as usize).collect()
+    }
+
+    async fn send(&self, requests: Vec<Request<Body>>) {
+        for request in requests {
+            send(&self.app, request, self.expected).await;
+        }
+    }
+
+    /// Once before it counts, so that there is something to be replayed.
+    async fn warm_up(&mut self) {
+        let first = self.requests(1);
+        self.send(first).await;
+    }
+
+    fn subject<'r>(mut self, store: &str, n: u32, runtime: &'r Runtime) -> Subject<'r> {
+        let name = if store.is_empty() { self.name.to_owned() } else { format!("{store}: {}", self.name) };
+        runtime.block_on(self.warm_up());
+        Subject::new(&name, n, runtime, async move |n| {
+            let requests = self.requests(n);
+            timed(self.send(requests)).await
+        })
+    }
 }
 
-async fn send(app: &Router, request: Request<Body>, expected: StatusCode) {
-    let response = app.clone().oneshot(request).await.unwrap();
-    assert_eq!(response.status(), expected);
-    axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-}
-
-fn app() -> Router {
-    Router::new().route("/charge", post(charge))
+fn bare() -> Row {
+    Row::new("bare", app(), Key::None, StatusCode::CREATED)
 }
 
 /// The four requests of a protected service, over one store.
-fn subjects<'r, St: Store>(name: &str, store: St, n: u32, runtime: &'r Runtime, subjects: &mut Vec<Subject<'r>>) {
+fn rows<St: Store>(store: St, runtime: &Runtime) -> [Row; 4] {
     let engine = Engine::new(store, Settings::default());
     let layer = IdempotencyLayer::with_engine(engine.clone(), Scope::global());
     let app = app().layer(layer);
-    let next = Arc::new(AtomicU64::new(0));
-
-    let protected = app.clone();
-    subjects.push(Subject::new(&format!("{name}: no key"), n, runtime, async move |n| {
-        timed(async {
-            for _ in 0..n {
-                send(&protected, request(None), StatusCode::CREATED).await;
-            }
-        })
-        .await
-    }));
-
-    let protected = app.clone();
-    subjects.push(Subject::new(&format!("{name}: first request"), n, runtime, async move |n| {
-        let requests: Vec<_> =
-            (0..n).map(|_| request(Some(&format!("first-{}", next.fetch_add(1, Ordering::Relaxed))))).collect();
-        timed(async {
-            for request in requests {
-                send(&protected, request, StatusCode::CREATED).await;
-            }
-        })
-        .await
-    }));
-
-    let protected = app.clone();
-    subjects.push(Subject::new(&format!("{name}: replay"), n, runtime, async move |n| {
-        send(&protected, request(Some("replayed")), StatusCode::CREATED).await;
-        timed(async {
-            for _ in 0..n {
-                send(&protected, request(Some("replayed")), StatusCode::CREATED).await;
-            }
-        })
-        .await
-    }));
 
     // The same request is in flight for as long as the bench runs.
-    let slow = Router::new().route("/charge", post(async || std::future::pending::<StatusCode>().await));
+    let begun = Arc::new(Notify::new());
+    let begins = Arc::clone(&begun);
+    let slow = Router::new().route(
+        "/charge",
+        post(async move || {
+            begins.notify_one();
+            std::future::pending::<StatusCode>().await
+        }),
+    );
     let slow = slow.layer(IdempotencyLayer::with_engine(engine, Scope::global()));
     runtime.spawn(async move { send(&slow, request(Some("conflict")), StatusCode::CREATED).await });
-    subjects.push(Subject::new(&format!("{name}: conflict"), n, runtime, async move |n| {
-        timed(async {
-            for _ in 0..n {
-                send(&app, request(Some("conflict")), StatusCode::CONFLICT).await;
-            }
-        })
-        .await
-    }));
+    runtime.block_on(begun.notified());
+
+    [
+        Row::new("no key", app.clone(), Key::None, StatusCode::CREATED),
+        Row::new("first request", app.clone(), Key::New(0), StatusCode::CREATED),
+        Row::new("replay", app.clone(), Key::Same("replayed"), StatusCode::CREATED),
+        Row::new("conflict", app, Key::Same("conflict"), StatusCode::CONFLICT),
+    ]
+}
+
+/// Runs one row for whoever counts instructions: a profiler that is told this function's name counts nothing else.
+#[inline(never)]
+fn counted(row: &Row, requests: Vec<Request<Body>>, runtime: &Runtime) {
+    runtime.block_on(row.send(requests));
+}
+
+/// `--count ROW N`, the row by its name or the beginning of it.
+fn count(runtime: &Runtime) -> Option<()> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--count").skip(1);
+    let (name, n) = (arguments.next()?, arguments.next()?.parse().unwrap());
+    let rows = rows(MemoryStore::new(), runtime);
+    let mut row = std::iter::once(bare()).chain(rows).find(|row| row.name.starts_with(&name)).unwrap();
+    runtime.block_on(row.warm_up());
+    let requests = row.requests(n);
+    counted(&row, requests, runtime);
+    println!("{n} times: {}", row.name);
+    Some(())
 }
 
 fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    if count(&runtime).is_some() {
+        return;
+    }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
     let (rounds, in_process, durable) = if quick { (3, 100, 10) } else { (41, 4000, 200) };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("bench.sqlite").display());
     let sqlite = runtime.block_on(async {
         SqliteStore::migrate(&url).await.unwrap();
         SqliteStore::open(&url).await.unwrap()
     });
+    let server = Redis::start();
+    let near = NearCache::new(runtime.block_on(RedisStore::open(&server.url())).unwrap());
 
-    let bare = app();
-    let mut all = vec![Subject::new("bare", in_process, &runtime, async move |n| {
-        timed(async {
-            for _ in 0..n {
-                send(&bare, request(Some("not looked at")), StatusCode::CREATED).await;
-            }
-        })
-        .await
-    })];
-    subjects("in process", MemoryStore::new(), in_process, &runtime, &mut all);
-    subjects("SQLite, durable", sqlite, durable, &runtime, &mut all);
-    println!("{}", table(&compare(rounds, &mut all)));
+    let mut all = vec![bare().subject("", in_process, &runtime)];
+    all.extend(rows(MemoryStore::new(), &runtime).map(|row| row.subject("in process", in_process, &runtime)));
+    all.extend(rows(sqlite, &runtime).map(|row| row.subject("SQLite, durable", durable, &runtime)));
+    all.extend(rows(near, &runtime).map(|row| row.subject("Redis under a near cache", durable, &runtime)));
+    let compared = compare(rounds, &mut all);
+    println!("{}", table(&compared));
+    let row = |name: &str| compared.iter().find(|row| row.name == name).unwrap();
+    let Quartiles { low, median, high } = row("Redis under a near cache: replay").against(row("in process: replay"));
+    println!("A replay from the near cache: {median:.2}x ({low:.2}-{high:.2}) of one in process.");
 }

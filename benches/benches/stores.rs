@@ -1,29 +1,34 @@
 //! What a store makes of its server: fresh claims with their completions, and replays, as a share of what the same server does with raw
-//! commands over as many connections, at 1, 16, 64 and 256 callers. Servers are private and end with the run.
+//! commands over as many connections, at 1, 16, 64 and 256 callers; of PostgreSQL with as many connections as callers. Servers are private
+//! and end with the run.
 //! `cargo bench -p idempotency-benches --bench stores`; `-- --quick` runs it for a moment, `-- redis` only one of `redis`, `postgresql`,
 //! `mariadb`, `sqlite`.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its table, and fails loudly")]
+
+mod work;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use idempotency::{
-    BoxStore, Claim, Claimed, Fingerprint, Holder, Key, Lease, Life, Nonce, Outcome, RecordId, ScopeId, Store,
-};
+use idempotency::{BoxStore, Claimed, Holder, Lease, Life, Outcome, Store};
 use idempotency_redis::RedisStore;
 use idempotency_sqlx::{MySqlStore, PostgresStore, SqliteStore, Statements};
 use idempotency_testbed::servers::{MariaDb, Postgres, Redis};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use tokio::task::JoinSet;
+use work::{claim, outcome};
 
 /// A server's raw commands and the store on it, over as many connections.
 struct Bed {
     name: &'static str,
     connections: u32,
+    callers: &'static [usize],
     /// Two raw commands that write: what a claim and a completion come down to.
     raw: Raw,
     store: BoxStore,
@@ -40,7 +45,7 @@ enum Work {
 }
 
 const CONNECTIONS: u32 = 16;
-const CALLERS: [usize; 4] = [1, 16, 64, 256];
+const CALLERS: &[usize] = &[1, 16, 64, 256];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -56,11 +61,21 @@ fn main() {
     println!("|---|---|---|---|---|---|");
     if all || says("redis") {
         let server = Redis::start();
-        run(&runtime, runtime.block_on(redis(&server)), rounds, slice);
+        for fair in [false, true] {
+            run(&runtime, runtime.block_on(redis(&server, fair)), rounds, slice);
+        }
     }
     if all || says("postgresql") {
         let server = Postgres::start();
-        run(&runtime, runtime.block_on(postgres(&server.create_database("bench"))), rounds, slice);
+        let url = server.create_database("bench");
+        for (name, statements) in [
+            ("PostgreSQL, statements prepared once", Statements::PreparedOnce),
+            ("PostgreSQL, statements in transactions", Statements::InTransactions),
+        ] {
+            for callers in [&[1], &[8], &[32], &[256]] {
+                run(&runtime, runtime.block_on(postgres(&url, name, statements, callers)), rounds, slice);
+            }
+        }
     }
     if all || says("mariadb") {
         let server = MariaDb::start();
@@ -75,7 +90,7 @@ fn main() {
 fn run(runtime: &tokio::runtime::Runtime, bed: Bed, rounds: usize, slice: Duration) {
     let bed = Arc::new(bed);
     runtime.block_on(bed.work(Work::Replay, 1, Duration::from_millis(50)));
-    for callers in CALLERS {
+    for &callers in bed.callers {
         let mut shares = [Vec::new(), Vec::new()];
         let mut raws = Vec::new();
         for _ in 0..rounds {
@@ -119,18 +134,18 @@ impl Bed {
         match work {
             Work::Raw => (self.raw)(rand::random::<u64>() >> 1).await,
             Work::Fresh => {
-                let claim = claim(&format!("fresh-{}", rand::random::<u128>()));
+                let claim = claim(&format!("fresh-{}", rand::random::<u128>()), Life::default());
                 let Claimed::Granted(grant) = self.store.claim(&claim).await.unwrap() else { panic!("not granted") };
                 let holder = Holder { id: claim.id, token: grant.token, nonce: claim.nonce };
-                self.store.complete(&holder, &outcome()).await.unwrap();
+                self.store.complete(&holder, &small()).await.unwrap();
             }
             Work::Replay => {
-                let claim = claim("replayed");
+                let claim = claim("replayed", Life::default());
                 match self.store.claim(&claim).await.unwrap() {
                     Claimed::Replay { .. } => {}
                     Claimed::Granted(grant) => {
                         let holder = Holder { id: claim.id, token: grant.token, nonce: claim.nonce };
-                        self.store.complete(&holder, &outcome()).await.unwrap();
+                        self.store.complete(&holder, &small()).await.unwrap();
                     }
                     other => panic!("{other:?}"),
                 }
@@ -139,34 +154,29 @@ impl Bed {
     }
 }
 
-fn claim(key: &str) -> Claim {
-    Claim {
-        id: RecordId::new(&ScopeId::global(), &Key::parse(key).unwrap()),
-        fingerprint: Fingerprint::of(["10 EUR"]),
-        nonce: Nonce::random(),
-        lease: Lease::default(),
-        life: Life::default(),
-        key_time: None,
-        room: 1024,
-    }
-}
-
 /// As long as a small answer.
-fn outcome() -> Outcome {
-    Outcome::new(201, vec![b'x'; 200].into()).with_location(Some("/charges/1"))
+fn small() -> Outcome {
+    outcome(vec![b'x'; 200].into())
 }
 
 const PATIENT: Duration = Duration::from_secs(60);
 
 /// One multiplexed connection each. The raw commands are scripts, too: one that writes a hash with an expiry, and one that writes it
-/// again.
-async fn redis(server: &Redis) -> Bed {
+/// again, without a look at either. The fair pair decides: `fair_claim.lua`, `fair_complete.lua`.
+async fn redis(server: &Redis, fair: bool) -> Bed {
     let client = redis::Client::open(server.url()).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENT));
+    let connection = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+    let store = RedisStore::options(&server.url()).response_timeout(PATIENT).open().await.unwrap();
+    let (name, raw) = if fair { ("Redis, fair pair", fair_pair(connection)) } else { ("Redis", raw_pair(connection)) };
+    Bed { name, connections: 1, callers: CALLERS, raw, store: BoxStore::new(store) }
+}
+
+fn raw_pair(connection: MultiplexedConnection) -> Raw {
     let script = redis::Script::new(
         "redis.call('HSET', KEYS[1], 'a', ARGV[1], 'b', ARGV[2]) redis.call('PEXPIRE', KEYS[1], 3600000) return 1",
     );
-    let raw: Raw = Arc::new(move |n| {
+    Arc::new(move |n| {
         let (mut connection, script) = (connection.clone(), script.clone());
         Box::pin(async move {
             for _ in 0..2 {
@@ -180,15 +190,35 @@ async fn redis(server: &Redis) -> Bed {
                 assert_eq!(done, 1);
             }
         })
-    });
-    let store = RedisStore::options(&server.url()).response_timeout(PATIENT).open().await.unwrap();
-    Bed { name: "Redis", connections: 1, raw, store: BoxStore::new(store) }
+    })
 }
 
-async fn postgres(url: &str) -> Bed {
-    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENT).test_before_acquire(false);
+/// What any claim and any completion must do. The keys are as long as the store's.
+fn fair_pair(connection: MultiplexedConnection) -> Raw {
+    let claim = redis::Script::new(include_str!("work/fair_claim.lua"));
+    let complete = redis::Script::new(include_str!("work/fair_complete.lua"));
+    Arc::new(move |n| {
+        let (mut connection, claim, complete) = (connection.clone(), claim.clone(), complete.clone());
+        Box::pin(async move {
+            let (key, request) = (format!("fair:{{{n:064}}}:r"), [7_u8; 49]);
+            let mut claim = claim.key(&key);
+            claim.arg(request.as_slice()).arg(idempotency::time::micros(Lease::default().length()));
+            let token: i64 = claim.invoke_async(&mut connection).await.unwrap();
+            assert_ne!(token, 0);
+            let mut complete = complete.key(&key);
+            complete.arg(token).arg(&request[33..]).arg(201).arg("/charges/1").arg([b'x'; 200].as_slice());
+            let done: i64 = complete.invoke_async(&mut connection).await.unwrap();
+            assert_eq!(done, 1);
+        })
+    })
+}
+
+/// As many connections as callers, 32 at most. The raw commands are prepared once in either case.
+async fn postgres(url: &str, name: &'static str, statements: Statements, callers: &'static [usize]) -> Bed {
+    let connections = callers.iter().map(|callers| u32::try_from(*callers).unwrap()).max().unwrap().min(32);
+    let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(PATIENT).test_before_acquire(false);
     let pool = pool.connect_lazy(url).unwrap();
-    sqlx::query("CREATE TABLE raw (id BIGINT PRIMARY KEY, body BYTEA)").execute(&pool).await.unwrap();
+    sqlx::query("CREATE TABLE IF NOT EXISTS raw (id BIGINT PRIMARY KEY, body BYTEA)").execute(&pool).await.unwrap();
     let raw: Raw = Arc::new(move |n| {
         let pool = pool.clone();
         Box::pin(async move {
@@ -198,9 +228,9 @@ async fn postgres(url: &str) -> Bed {
             update.bind([b'x'; 200].as_slice()).execute(&pool).await.unwrap();
         })
     });
-    let store = PostgresStore::options(url).connections(CONNECTIONS).wait(PATIENT).statements(Statements::PreparedOnce);
+    let store = PostgresStore::options(url).connections(connections).wait(PATIENT).statements(statements);
     store.clone().migrate().await.unwrap();
-    Bed { name: "PostgreSQL", connections: CONNECTIONS, raw, store: BoxStore::new(store.open().await.unwrap()) }
+    Bed { name, connections, callers, raw, store: BoxStore::new(store.open().await.unwrap()) }
 }
 
 async fn mariadb(url: &str) -> Bed {
@@ -218,7 +248,13 @@ async fn mariadb(url: &str) -> Bed {
     });
     let store = MySqlStore::options(url).connections(CONNECTIONS).wait(PATIENT);
     store.clone().migrate().await.unwrap();
-    Bed { name: "MariaDB", connections: CONNECTIONS, raw, store: BoxStore::new(store.open().await.unwrap()) }
+    Bed {
+        name: "MariaDB",
+        connections: CONNECTIONS,
+        callers: CALLERS,
+        raw,
+        store: BoxStore::new(store.open().await.unwrap()),
+    }
 }
 
 /// One writer each, durable.
@@ -241,5 +277,5 @@ async fn sqlite(url: &str) -> Bed {
         })
     });
     let store = SqliteStore::options(url).busy_timeout(PATIENT).open().await.unwrap();
-    Bed { name: "SQLite", connections: 1, raw, store: BoxStore::new(store) }
+    Bed { name: "SQLite", connections: 1, callers: CALLERS, raw, store: BoxStore::new(store) }
 }

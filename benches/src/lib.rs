@@ -52,6 +52,43 @@ pub struct Row {
     pub spread: (f64, f64),
     /// The median time that one operation takes more than the first subject's. Zero when it takes less.
     pub added: Duration,
+    /// The time of one operation in each round.
+    pub rounds: Vec<Duration>,
+}
+
+impl Row {
+    fn of(name: &str, rounds: Vec<Duration>) -> Self {
+        let time = middle(rounds.iter().copied());
+        Self { name: name.to_owned(), time, ratio: 1.0, spread: (1.0, 1.0), added: Duration::ZERO, rounds }
+    }
+
+    /// How many times as long as `other` it takes, each round against the same round.
+    #[must_use]
+    pub fn against(&self, other: &Self) -> Quartiles {
+        self.rounds.iter().zip(&other.rounds).map(|(t, b)| t.as_secs_f64() / b.as_secs_f64()).collect()
+    }
+}
+
+/// The median of some values, and how far to trust it.
+#[derive(Clone, Copy, Debug)]
+pub struct Quartiles {
+    /// The lower quartile.
+    pub low: f64,
+    /// The median.
+    pub median: f64,
+    /// The upper quartile.
+    pub high: f64,
+}
+
+impl FromIterator<f64> for Quartiles {
+    /// # Panics
+    /// Without any value.
+    fn from_iter<T: IntoIterator<Item = f64>>(values: T) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let quartile = |part: usize| values[(values.len() - 1) * part / 4];
+        Self { low: quartile(1), median: quartile(2), high: quartile(3) }
+    }
 }
 
 /// Runs `subjects` in turn for `rounds` rounds, after one to warm up.
@@ -65,31 +102,27 @@ pub fn compare(rounds: usize, subjects: &mut [Subject<'_>]) -> Vec<Row> {
             }
         }
     }
-    let bare = times[0].clone();
-    let row = |(subject, times): (&Subject<'_>, &Vec<Duration>)| {
-        let mut ratios: Vec<f64> = times.iter().zip(&bare).map(|(t, b)| t.as_secs_f64() / b.as_secs_f64()).collect();
-        ratios.sort_by(f64::total_cmp);
-        let mut added: Vec<Duration> = times.iter().zip(&bare).map(|(t, b)| t.saturating_sub(*b)).collect();
-        added.sort();
-        let mut times = times.clone();
-        times.sort();
-        let quartile = |part: usize| ratios[(ratios.len() - 1) * part / 4];
-        Row {
-            name: subject.name.clone(),
-            time: times[times.len() / 2],
-            ratio: quartile(2),
-            spread: (quartile(1), quartile(3)),
-            added: added[added.len() / 2],
-        }
-    };
-    subjects.iter().zip(&times).map(row).collect()
+    let mut rows: Vec<Row> = subjects.iter().zip(times).map(|(subject, times)| Row::of(&subject.name, times)).collect();
+    let bare = rows[0].clone();
+    for row in &mut rows {
+        let Quartiles { low, median, high } = row.against(&bare);
+        (row.ratio, row.spread) = (median, (low, high));
+        row.added = middle(row.rounds.iter().zip(&bare.rounds).map(|(t, b)| t.saturating_sub(*b)));
+    }
+    rows
+}
+
+fn middle(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort();
+    times[times.len() / 2]
 }
 
 /// The rows as a Markdown table. The ratios are what counts; the times say what they are ratios of.
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::from("| what | ratio to bare | quartiles | added | time |\n|---|---|---|---|---|\n");
-    for Row { name, time, ratio, spread: (low, high), added } in rows {
+    for Row { name, time, ratio, spread: (low, high), added, .. } in rows {
         let _ = writeln!(text, "| {name} | {ratio:.2}x | {low:.2}-{high:.2} | +{added:.2?} | {time:.2?} |");
     }
     text

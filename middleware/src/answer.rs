@@ -17,16 +17,8 @@ impl Config {
     /// The response to a claim that was not granted.
     pub(crate) fn answer<B>(&self, claimed: Claimed) -> Response<ResponseBody<B>> {
         let refusal = match claimed {
-            Claimed::Replay { outcome, age, .. } => {
-                metrics::histogram!("idempotency_duplicate_age_seconds", "answer" => "replay")
-                    .record(age.as_secs_f64());
-                return self.replay(&outcome, Refusal::UNREADABLE);
-            }
-            Claimed::Executed(tombstone) => {
-                let age = tombstone.age.as_secs_f64();
-                metrics::histogram!("idempotency_duplicate_age_seconds", "answer" => "tombstone").record(age);
-                return self.executed(tombstone);
-            }
+            Claimed::Replay { outcome, .. } => return self.replay(&outcome, Refusal::UNREADABLE),
+            Claimed::Executed(tombstone) => return self.executed(tombstone),
             Claimed::InDoubt(doubt) => match &doubt.response {
                 Some(response) => return self.replay(response, outcome_unknown(&doubt)),
                 None => outcome_unknown(&doubt),

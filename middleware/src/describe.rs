@@ -32,6 +32,9 @@ pub struct Description {
     pub response_window: SignedDuration,
     /// How long the fact of execution is remembered, from its completion.
     pub tombstone_window: SignedDuration,
+    /// How long it is remembered at most, from its completion, if requests that come after the response window keep the memory alive for
+    /// another tombstone window each; none if they do not.
+    pub tombstone_renewed_up_to: Option<SignedDuration>,
     /// `reject` or `wait`.
     pub in_flight: &'static str,
     /// The longest that a duplicate waits for the first one's outcome.
@@ -73,6 +76,7 @@ impl Description {
             methods: config.methods.iter().map(ToString::to_string).collect(),
             response_window: iso(life.windows().response()),
             tombstone_window: iso(life.windows().tombstone()),
+            tombstone_renewed_up_to: life.windows().renewal_cap().map(iso),
             in_flight,
             in_flight_wait,
             recovery: match life.recovery() {

@@ -1,9 +1,8 @@
 //! The future of a response, which outlives its client once a claim was asked for.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -48,16 +47,18 @@ impl<F, B, E> ResponseFuture<F, B, E> {
         Self { kind: Kind::Refused { response: Some(response) } }
     }
 
-    /// `work` is given the flag to set once it must not be dropped any more.
-    pub(crate) fn keyed<W>(work: impl FnOnce(Started) -> W, tracker: &TaskTracker) -> Self
+    /// `ask` may be dropped. What it grants is given to `run`, and that must not be dropped any more.
+    pub(crate) fn keyed<A, G, R, W>(ask: A, run: R, tracker: &TaskTracker) -> Self
     where
+        A: Future<Output = ControlFlow<Answer<B, E>, G>> + Send + 'static,
+        R: FnOnce(G) -> W + Send + 'static,
         W: Future<Output = Answer<B, E>> + Send + 'static,
         B: Send + 'static,
         E: Send + 'static,
     {
-        let started = Started::default();
-        let work = Box::pin(work(started.clone()));
-        Self { kind: Kind::Keyed { work: Detaching::new(work, started, tracker.clone()) } }
+        let aside = Aside { tracker: tracker.clone(), runtime: Handle::current(), span: Span::current() };
+        let work = Box::pin(Keyed { stage: Stage::Asking { ask }, run: Some(run), aside });
+        Self { kind: Kind::Keyed { work: Detaching(Some(work)) } }
     }
 }
 
@@ -88,50 +89,92 @@ impl<F, B, E> fmt::Debug for ResponseFuture<F, B, E> {
     }
 }
 
-/// Set once the work must not be dropped any more.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Started(Arc<AtomicBool>);
+/// Work that may be dropped until it has started.
+trait Startable: Future {
+    fn has_started(&self) -> bool;
 
-impl Started {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Release);
-    }
+    /// Hands it to a tracked task, which drops it for good: at the shutdown of its runtime it is not handed over again.
+    fn carry_on(self: Pin<Box<Self>>);
+}
 
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+pin_project! {
+    /// One after the other in one place: they are in one allocation, and it is no larger than the larger of the two.
+    struct Keyed<A, R, W> {
+        #[pin]
+        stage: Stage<A, W>,
+        run: Option<R>,
+        aside: Aside,
     }
 }
 
-/// Runs in place, without a spawn, and is handed to a tracked task when it is dropped after it started. The task drops it for good: at the
-/// shutdown of its runtime it is not handed over again.
-struct Detaching<T> {
-    work: Option<Work<T>>,
-    started: Started,
+pin_project! {
+    #[project = StageProj]
+    enum Stage<A, W> {
+        Asking { #[pin] ask: A },
+        Running { #[pin] work: W },
+    }
+}
+
+impl<A, R, W, G> Future for Keyed<A, R, W>
+where
+    A: Future<Output = ControlFlow<W::Output, G>>,
+    R: FnOnce(G) -> W,
+    W: Future,
+{
+    type Output = W::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<W::Output> {
+        let mut this = self.project();
+        if let StageProj::Asking { ask } = this.stage.as_mut().project() {
+            match (ready!(ask.poll(cx)), this.run.take()) {
+                (ControlFlow::Break(answer), _) => return Poll::Ready(answer),
+                (ControlFlow::Continue(granted), Some(run)) => this.stage.set(Stage::Running { work: run(granted) }),
+                (ControlFlow::Continue(_), None) => return Poll::Pending, // polled after it was ready
+            }
+        }
+        match this.stage.project() {
+            StageProj::Running { work } => work.poll(cx),
+            StageProj::Asking { .. } => Poll::Pending, // it was set above
+        }
+    }
+}
+
+impl<A, R, W, G> Startable for Keyed<A, R, W>
+where
+    Self: Send + 'static,
+    A: Future<Output = ControlFlow<W::Output, G>>,
+    R: FnOnce(G) -> W,
+    W: Future,
+{
+    fn has_started(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. })
+    }
+
+    fn carry_on(self: Pin<Box<Self>>) {
+        let Aside { tracker, runtime, span } = self.aside.clone();
+        tracing::debug!(parent: &span, "the client left; the work goes on");
+        tracker.spawn_on(async { drop(self.await) }.instrument(span), &runtime);
+    }
+}
+
+/// Where work goes on that is dropped.
+#[derive(Clone)]
+struct Aside {
     tracker: TaskTracker,
     runtime: Handle,
     span: Span,
-    /// Known where it is made, so that the type needs no bounds.
-    finish: fn(Work<T>, Span, &TaskTracker, &Handle),
 }
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-impl<T: Send + 'static> Detaching<T> {
-    fn new(work: Work<T>, started: Started, tracker: TaskTracker) -> Self {
-        let finish = |work: Work<T>, span, tracker: &TaskTracker, runtime: &Handle| {
-            tracker.spawn_on(async { drop(work.await) }.instrument(span), runtime);
-        };
-        Self { work: Some(work), started, tracker, runtime: Handle::current(), span: Span::current(), finish }
-    }
-}
+/// Runs in place, without a spawn, and carries on elsewhere when it is dropped after it started.
+struct Detaching<T>(Option<Pin<Box<dyn Startable<Output = T> + Send>>>);
 
 impl<T> Detaching<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         // Taken out while it is polled: work that panicked is not handed to a task that would poll it again.
-        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(cx);
         if polled.is_pending() {
-            self.work = Some(work);
+            self.0 = Some(work);
         }
         polled
     }
@@ -139,9 +182,8 @@ impl<T> Detaching<T> {
 
 impl<T> Drop for Detaching<T> {
     fn drop(&mut self) {
-        let Some(work) = self.work.take_if(|_| self.started.is_set()) else { return };
-        tracing::debug!(parent: &self.span, "the client left; the work goes on");
+        let Some(work) = self.0.take_if(|work| work.has_started()) else { return };
         metrics::counter!("idempotency_detached_total").increment(1);
-        (self.finish)(work, self.span.clone(), &self.tracker, &self.runtime);
+        work.carry_on();
     }
 }

@@ -12,6 +12,8 @@ use uuid::{Uuid, Variant};
 ///
 /// Upper and lower case are both accepted, but keys are compared **byte for byte**: a client that sends
 /// `0190A6F0-...` and retries with `0190a6f0-...` has sent two keys.
+///
+/// A route that took opaque keys until now changes over under a condition: see [`AgeLimit`](idempotency::AgeLimit).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyFormat {
@@ -34,6 +36,11 @@ impl KeyFormat {
             Self::Uuid7 => "uuid7",
             Self::Ulid => "ulid",
         }
+    }
+
+    /// When a key of any format says it was made, if it looks like one that does: good enough to suspect, not to refuse.
+    pub(crate) fn hint(key: &Key) -> Option<Timestamp> {
+        uuid7_millis(key.as_str()).or_else(|| ulid_millis(key.as_str())).map(from_millis)
     }
 
     /// When `key` says it was made; none for an opaque key.
@@ -136,6 +143,14 @@ mod tests {
         assert_eq!(time(KeyFormat::Ulid, "01ARZ3NDEKTSV4RRFFQ69G5FAV"), at(1_469_922_850_259));
         assert_eq!(time(KeyFormat::Ulid, "01arz3ndektsv4rrffq69g5fav"), at(1_469_922_850_259));
         assert_eq!(time(KeyFormat::Ulid, "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"), at((1 << 48) - 1));
+    }
+
+    #[test]
+    fn any_key_that_looks_like_one_hints_at_its_time() {
+        let hint = |text| Ok(KeyFormat::hint(&Key::parse(text).unwrap()));
+        assert_eq!(hint("017f22e2-79b0-7cc3-98c4-dc0c0c07398f"), at(1_645_557_742_000));
+        assert_eq!(hint("01ARZ3NDEKTSV4RRFFQ69G5FAV"), at(1_469_922_850_259));
+        assert_eq!(hint("order-42"), Ok(None));
     }
 
     #[test]

@@ -1,24 +1,25 @@
 //! A request with a key: read, claim, run, record, or answer from the record.
 
-use std::panic::AssertUnwindSafe;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
-use http_body::Body;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, LengthLimitError};
 use idempotency::{Answer, Attempt, Engine, Held, Key, Operation, Store, StoreError};
 use tower_service::Service;
 
-use crate::KeyRequired;
-use crate::body::{BoxError, ResponseBody};
-use crate::future::Started;
+use crate::body::{BoxError, Pieces, ResponseBody};
 use crate::layer::{Config, KeySource, Outage};
 use crate::problem::Refusal;
 use crate::recording::{Recording, after_unknown};
 use crate::scope::ScopeMissing;
+use crate::{KeyFormat, KeyRequired};
 
 /// One keyed request on its way.
 pub(crate) struct Keyed<S, St: Store> {
@@ -35,48 +36,38 @@ impl<S, St: Store> Keyed<S, St> {
         Self { service, engine, config }
     }
 
-    /// `key` is the header's; none when a function is to find it. Sets `started` once the claim is granted: from then on the work must
-    /// go on whoever leaves.
-    pub(crate) async fn run<ReqBody, ResBody>(
+    /// The answer, or what may run. `key` is the header's; none when a function is to find it.
+    pub(crate) fn ask<ReqBody, ResBody>(
         mut self,
         request: Request<ReqBody>,
         key: Option<Key>,
-        started: Started,
-    ) -> Responded<ResBody, S::Error>
+    ) -> impl Future<Output = ControlFlow<Responded<ResBody, S::Error>, Granted<S, St, ReqBody>>>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>>,
         ReqBody: Body + From<Bytes>,
         ReqBody::Error: Into<BoxError>,
-        ResBody: Body<Data = Bytes> + Send + 'static,
-        ResBody::Error: Into<BoxError>,
     {
+        // Here and below: what is taken apart outside of a future has no second place in it.
         let (parts, body) = request.into_parts();
-        let prepared = match read(body, self.config.max_request).await {
-            Ok(bytes) => self.config.prepare(&parts, &bytes, key).map(|operation| (bytes, operation)),
-            Err(refusal) => Err(refusal),
-        };
-        let (bytes, operation) = match prepared {
-            Ok((bytes, Some(operation))) => (bytes, operation),
-            Ok((bytes, None)) => return self.pass(Request::from_parts(parts, bytes.into())).await,
-            Err(refusal) => return Ok(self.config.refuse(refusal).map(ResponseBody::whole)),
-        };
-        if parts.extensions.get::<Attempt>().is_some_and(|outer| *outer.record_id() == operation.record_id()) {
-            // The layer is mounted twice, and the outer one holds this very claim.
-            return self.pass(Request::from_parts(parts, bytes.into())).await;
-        }
-        // Whoever leaves while the store is asked, or while another attempt is waited for, has run nothing: the claim is abandoned.
-        let answer = self.engine.claim(&operation).await;
-        let request = Request::from_parts(parts, bytes.into());
-        match answer {
-            Ok(Answer::Run(held)) => {
-                started.set();
-                let tracked = self.engine.tracker().token();
-                let response = self.execute(held, &operation, request).await;
-                drop(tracked);
-                response
+        async move {
+            let bytes = match read(body, self.config.max_request).await {
+                Ok(bytes) => bytes,
+                Err(refusal) => return Break(Ok(self.config.refuse(refusal).map(ResponseBody::whole))),
+            };
+            let operation = match self.config.prepare(&parts, &bytes, key) {
+                Ok(Some(operation)) if !is_held_outside(&parts, &operation) => operation,
+                Ok(_) => return Break(self.pass(Request::from_parts(parts, bytes.into())).await),
+                Err(refusal) => return Break(Ok(self.config.refuse(refusal).map(ResponseBody::whole))),
+            };
+            // Whoever leaves while the store is asked, or while another attempt is waited for, has run nothing: the claim is abandoned.
+            match self.engine.claim(&operation).await {
+                Ok(Answer::Run(held)) => {
+                    let request = Request::from_parts(parts, bytes.into());
+                    Continue(Granted { keyed: self, held, operation, request })
+                }
+                Ok(Answer::DoNot(claimed)) => Break(Ok(self.config.answer(claimed))),
+                Err(error) => Break(self.outage(error, Request::from_parts(parts, bytes.into())).await),
             }
-            Ok(Answer::DoNot(claimed)) => Ok(self.config.answer(claimed)),
-            Err(error) => self.outage(error, request).await,
         }
     }
 
@@ -101,38 +92,59 @@ impl<S, St: Store> Keyed<S, St> {
             Outage::Refuse => Ok(self.config.refuse(Refusal::store_unavailable()).map(ResponseBody::whole)),
             Outage::Pass => {
                 metrics::counter!("idempotency_unprotected_total").increment(1);
-                let mut response = self.pass(request).await?;
+                let mut response = Box::pin(self.pass(request)).await?;
                 response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("true"));
                 Ok(response)
             }
         }
     }
+}
 
-    async fn execute<ReqBody, ResBody>(
-        &mut self,
-        held: Held<St>,
-        operation: &Operation,
-        mut request: Request<ReqBody>,
-    ) -> Responded<ResBody, S::Error>
+/// A request that may run.
+pub(crate) struct Granted<S, St: Store, B> {
+    keyed: Keyed<S, St>,
+    held: Held<St>,
+    operation: Operation,
+    request: Request<B>,
+}
+
+impl<S, St: Store, ReqBody> Granted<S, St, ReqBody> {
+    /// Begins the handler. Must be carried to its end whoever leaves.
+    pub(crate) fn run<ResBody>(self) -> impl Future<Output = Responded<ResBody, S::Error>>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>>,
         ResBody: Body<Data = Bytes> + Send + 'static,
         ResBody::Error: Into<BoxError>,
     {
-        held.attempt().attach(Arc::clone(&self.config));
+        let Self { keyed, held, operation, mut request } = self;
+        let Keyed { mut service, engine, config } = keyed;
+        let tracked = engine.tracker().token();
+        held.attempt().attach(Arc::clone(&config));
         request.extensions_mut().insert(held.attempt().clone());
-        let service = &mut self.service;
-        let handled = AssertUnwindSafe(async { service.call(request).await }).catch_unwind().await;
-        let recording = Recording { engine: &self.engine, config: &self.config, operation };
-        match handled {
-            Ok(Ok(response)) => Ok(recording.respond(held, response).await),
-            Ok(Err(error)) => {
-                after_unknown(held).await;
-                Err(error)
+        let begun = catch_unwind(AssertUnwindSafe(|| service.call(request)));
+        async move {
+            let _tracked = tracked;
+            let handled = match begun {
+                Ok(handling) => AssertUnwindSafe(handling).catch_unwind().await,
+                Err(panic) => Err(panic),
+            };
+            let recording = Recording { engine: &engine, config: &config, operation: &operation };
+            match handled {
+                Ok(Ok(response)) => Ok(recording.respond(held, response).await),
+                Ok(Err(error)) => {
+                    Box::pin(after_unknown(held)).await;
+                    Err(error)
+                }
+                Err(_) => Ok(Box::pin(recording.after_panic(held)).await),
             }
-            Err(panic) => Ok(recording.after_panic(held, panic).await),
         }
     }
+}
+
+/// Whether the layer is mounted twice, and the outer one holds this very claim.
+fn is_held_outside(parts: &Parts, operation: &Operation) -> bool {
+    let outer = parts.extensions.get::<Attempt>();
+    outer.is_some_and(|outer| *outer.record_id() == operation.record_id())
 }
 
 /// Reads a request's body. Whoever leaves before its end has run nothing.
@@ -141,17 +153,28 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    let too_large = || Refusal::RequestTooLarge { limit: limit as u64 };
     if body.size_hint().lower() > limit as u64 {
-        return Err(Refusal::RequestTooLarge { limit: limit as u64 });
+        return Err(too_large());
     }
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::RequestTooLarge { limit: limit as u64 }),
-        Err(error) => {
-            tracing::debug!(error = &*error as &dyn std::error::Error, "the request body broke off");
-            Err(Refusal::RequestUnreadable)
+    let mut body = pin!(body);
+    let mut pieces = Pieces::default();
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) if data.remaining() > limit - pieces.length() => return Err(too_large()),
+            Ok(Ok(mut data)) => pieces.push(data.copy_to_bytes(data.remaining())),
+            Ok(Err(_)) => {} // trailers
+            Err(error) => {
+                let error = error.into();
+                if error.is::<LengthLimitError>() {
+                    return Err(too_large());
+                }
+                tracing::debug!(error = &*error as &dyn std::error::Error, "the request body broke off");
+                return Err(Refusal::RequestUnreadable);
+            }
         }
     }
+    Ok(pieces.join())
 }
 
 impl Config {
@@ -171,10 +194,26 @@ impl Config {
             ScopeMissing::FromOurStack => Refusal::ScopeMissing { ours: true },
         })?;
         let key_time = self.key_format.time(&key).map_err(|fault| Refusal::KeyInvalid(fault.into()))?;
+        // Without an age limit nothing is judged by it.
+        let key_time = key_time.or_else(|| KeyFormat::hint(&key));
         let uri = original_uri(parts);
         let fingerprint = self.fingerprint.compute(parts, (uri.path(), uri.query()), body);
         let room = u32::try_from(self.max_stored()).unwrap_or(u32::MAX);
-        Ok(Some(Operation { scope, key, fingerprint, key_time, room }))
+        Ok(Some(Operation { scope, key, fingerprint, key_time, room, route: self.route(parts) }))
+    }
+
+    /// The method and the pattern that the request's path matched, if it is traced and they are known: never the path, which may
+    /// tell whose request it is.
+    #[cfg(feature = "axum")]
+    fn route(&self, parts: &Parts) -> Option<Arc<str>> {
+        let matched = parts.extensions.get::<axum::extract::MatchedPath>().filter(|_| self.traced)?;
+        Some(format!("{} {}", parts.method, matched.as_str()).into())
+    }
+
+    #[cfg(not(feature = "axum"))]
+    #[expect(clippy::unused_self, reason = "it is said by a router, and there is none")]
+    fn route(&self, _: &Parts) -> Option<Arc<str>> {
+        None
     }
 
     /// The most bytes that a stored response takes: the body's limit and room for its head.

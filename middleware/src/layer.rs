@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode, Uri};
 use idempotency::time::InvalidDuration;
+use idempotency::trace::Trace;
 use idempotency::{AgeLimit, Engine, InFlight, KeyRules, Lease, Life, Recovery, Settings, Store, Windows};
 use tower_layer::Layer;
 
@@ -57,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) not_kept_status: StatusCode,
     pub(crate) problems: Problems,
     pub(crate) docs: Option<Uri>,
+    pub(crate) traced: bool,
 }
 
 /// Whether a request must carry a key.
@@ -99,7 +101,8 @@ impl fmt::Debug for KeySource {
 }
 
 impl<St: Store> IdempotencyLayer<St> {
-    /// A layer over `store` with the default settings. The scope is an argument on purpose: see [`Scope`].
+    /// A layer over `store` with the default settings. The scope is an argument on purpose: see [`Scope`]. End its setters with
+    /// [`checked`](Self::checked).
     pub fn new(store: St, scope: Scope) -> Self {
         Self::with_engine(Engine::new(store, Settings::default()), scope)
     }
@@ -125,6 +128,7 @@ impl<St: Store> IdempotencyLayer<St> {
             not_kept_status: StatusCode::GONE,
             problems: Problems::default(),
             docs: None,
+            traced: false,
         };
         Self { engine, config: Arc::new(config) }
     }
@@ -145,14 +149,25 @@ impl<St: Store> IdempotencyLayer<St> {
         let life = settings.life_setting();
         let settings = match (life.age(), &self.config.key_age) {
             (None, Some(age)) => {
-                let windows = life.windows();
-                let age = Some(age.clone());
+                let (windows, age) = (*life.windows(), Some(age.clone()));
                 let life = Life::from_stored(life.recovery(), windows.response(), windows.tombstone(), age);
-                settings.life(life)
+                settings.life(life.with_windows(windows))
             }
             _ => settings,
         };
         Self { engine: self.engine.with_settings(settings), ..self }
+    }
+
+    /// This layer, if lease, transaction limit, windows and age limit fit together, in whatever order they were set. **Call it last**: it is the
+    /// error at construction. A layer that is used without only complains in the log, once, when it grants its first claim.
+    ///
+    /// # Errors
+    /// [`InvalidDuration::TombstoneWindow`] when the tombstone window does not cover the lease, the
+    /// [transaction limit](Settings::transaction_limit) where one is set, or, with a
+    /// [`key_format`](Self::key_format), maximum age, drift and lease.
+    pub fn checked(self) -> Result<Self, InvalidDuration> {
+        self.engine.settings().clone().checked()?;
+        Ok(self)
     }
 
     fn change_settings(self, change: impl FnOnce(Settings) -> Settings) -> Self {
@@ -167,25 +182,20 @@ impl<St: Store> IdempotencyLayer<St> {
     }
 
     /// How long answers, and the fact of execution, are remembered. Default 24 h and 30 d. A duplicate that comes later executes
-    /// again.
+    /// again. With [`Windows::renewed_up_to`] late duplicates lengthen the second of them, at the price of a write each.
     pub fn windows(self, windows: Windows) -> Self {
-        self.change_life(|life| {
-            Life::from_stored(life.recovery(), windows.response(), windows.tombstone(), life.age().cloned())
-        })
+        self.change_life(|life| life.with_windows(windows))
     }
 
     /// What becomes of an attempt that ended without a known outcome. Default [`Recovery::Hold`]. With [`Recovery::Rerun`] the
     /// handler runs again: right only where a repeat is a no-op.
     pub fn recovery(self, recovery: Recovery) -> Self {
-        self.change_life(|life| {
-            let windows = life.windows();
-            Life::from_stored(recovery, windows.response(), windows.tombstone(), life.age().cloned())
-        })
+        self.change_life(|life| life.with_recovery(recovery))
     }
 
-    fn change_life(self, change: impl FnOnce(&Life) -> Life) -> Self {
+    fn change_life(self, change: impl FnOnce(Life) -> Life) -> Self {
         self.change_settings(|settings| {
-            let life = change(settings.life_setting());
+            let life = change(settings.life_setting().clone());
             settings.life(life)
         })
     }
@@ -209,9 +219,22 @@ impl<St: Store> IdempotencyLayer<St> {
     }
 
     /// What a duplicate does while the first is running. Default: 409 at once. A bounded wait is kinder to clients that do not retry on
-    /// 409, and holds their connections meanwhile.
+    /// 409, and holds their connections meanwhile; see [`max_waiting`](Self::max_waiting).
     pub fn in_flight(self, in_flight: InFlight) -> Self {
         self.change_settings(|s| s.in_flight(in_flight))
+    }
+
+    /// How many duplicates wait at once in this process, over all layers that share an engine. Default 1000; see
+    /// [`Settings::max_waiting`]. One more gets 409 `request-in-flight` with `Retry-After`, as if none waited. Each that waits holds its connection and its
+    /// body, so `max_waiting` times [`max_request`](Self::max_request) bytes bound what a flood of duplicates can take.
+    pub fn max_waiting(self, max_waiting: usize) -> Self {
+        self.change_settings(|s| s.max_waiting(max_waiting))
+    }
+
+    /// Writes what arrives, and when, into a [trace](idempotency::trace) for the window tuner: no key, no scope, no path. In an axum router the
+    /// route is the method and the pattern that matched, else the name that the trace was given. Default: none.
+    pub fn trace(self, trace: Trace) -> Self {
+        self.change_settings(|s| s.trace(trace)).with(|config| config.traced = true)
     }
 
     /// The methods that are protected. Default POST and PATCH; PUT and DELETE may be added. GET, HEAD, OPTIONS, TRACE and CONNECT
@@ -245,7 +268,8 @@ impl<St: Store> IdempotencyLayer<St> {
     }
 
     /// Takes only time-ordered keys of this format, and refuses those outside the age limit that no record answers for: such a key is
-    /// never executed twice, however late it comes. Default: opaque keys of any age.
+    /// never executed twice, however late it comes. Default: opaque keys of any age. Where the route took those until now, that is promised
+    /// of keys dated after the change plus the drift, or with a maximum age that fits the tombstone window of before: see [`AgeLimit`].
     ///
     /// # Errors
     /// [`InvalidDuration`] when the tombstone window does not cover maximum age, drift and lease. Set lease and windows first.

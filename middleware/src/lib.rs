@@ -68,13 +68,17 @@
 //! # What it counts
 //!
 //! Through [`metrics`](https://docs.rs/metrics), when a recorder is installed: `idempotency_refused_total` (by `reason`),
-//! `idempotency_replayed_total`, `idempotency_duplicate_age_seconds` (by `answer`), `idempotency_superseded_total`,
+//! `idempotency_replayed_total`, `idempotency_duplicate_age_seconds` (by `answer`:
+//! `replay`, `tombstone`, `in-doubt`, and `expired` by the age of the key), `idempotency_superseded_total`,
 //! `idempotency_recorded_late_total`, `idempotency_detached_total`, `idempotency_unprotected_total`,
-//! `idempotency_claims_abandoned_total`, `idempotency_leases_lost_total`, `idempotency_renewals_failed_total`,
-//! `idempotency_max_run_reached_total`, `idempotency_purged_total`, `idempotency_possible_escapes_total`.
+//! `idempotency_claims_abandoned_total`, `idempotency_waits_refused_total`, `idempotency_leases_lost_total`, `idempotency_renewals_failed_total`,
+//! `idempotency_max_run_reached_total`, `idempotency_purged_total`, `idempotency_possible_escapes_total` (by
+//! `reason`: `in-doubt`, a doubt that was forgotten; `old-key`, a first run of a key that says it is older than the tombstone window, where no
+//! [format](IdempotencyLayer::key_format) refuses it: a client with opaque keys can raise it at will), `idempotency_trace_dropped_total`.
 //! Leases: `idempotency_leases_granted_total`, `idempotency_leases_waited_total`, `idempotency_leases_abandoned_total`,
 //! `idempotency_held_leases_lost_total`, `idempotency_lease_renewals_failed_total`, `idempotency_max_hold_reached_total`,
 //! `idempotency_leases_purged_total`.
+//! Calls: `idempotency_outbound_unknown_total`, `idempotency_outbound_alarms_total`, `idempotency_outbound_recorded_late_total`.
 //!
 //! # What it cannot do
 //!
@@ -91,11 +95,16 @@ mod extract;
 mod fencing;
 mod fingerprint;
 mod future;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod header_key;
 mod key_time;
 mod keyed;
 mod layer;
 mod leasing;
+mod media_type;
+pub mod outbound;
 mod problem;
 mod record_policy;
 mod recording;
@@ -120,7 +129,7 @@ pub use idempotency::Attempt;
 pub use key_time::{KeyFormat, WrongKeyFormat};
 pub use layer::{IdempotencyLayer, KeyRequired, Outage};
 pub use leasing::{LeaseLayer, Leasing, LeasingFuture};
-pub use problem::{KeyFault, Refusal, Responder};
+pub use problem::{KeyFault, NotCalled, Refusal, Responder};
 pub use record_policy::{OwnPolicy, RecordPolicy, Verdict};
 pub use recording::{StreamThrough, recorded};
 pub use scope::Scope;

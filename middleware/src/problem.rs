@@ -2,6 +2,7 @@
 
 mod json;
 mod responder;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -10,10 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use idempotency::outbound::{Decided, StepLabel};
 use idempotency::{FencingToken, InvalidKey, Timestamp};
 
 pub(crate) use self::json::Problems;
 pub use self::responder::Responder;
+pub use self::step::NotCalled;
 use crate::Verdict;
 use crate::fencing::InvalidFencingToken;
 use crate::header_key::InvalidKeyHeader;
@@ -105,6 +108,34 @@ pub enum Refusal {
         /// When to ask again.
         retry_after: Duration,
     },
+    /// Nobody knows whether a guarded step of the handler happened.
+    StepUnknown {
+        /// Which step.
+        step: StepLabel,
+        /// The last call's number.
+        call: u32,
+        /// When to ask again, where asking again can find out.
+        retry_after: Option<Duration>,
+    },
+    /// A guarded step of the handler was not called. What the handler did before stands.
+    StepNotCalled {
+        /// Why not.
+        why: NotCalled,
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// The handler asked for another request under the name of an earlier step: a bug of the handler.
+    StepRequestChanged {
+        /// Which step.
+        step: StepLabel,
+    },
+    /// A guarded step was decided, and its result cannot be given: it was too long to keep, or is none that the layer wrote.
+    StepResultNotKept {
+        /// Which step.
+        step: StepLabel,
+        /// What was decided.
+        decided: Decided,
+    },
 }
 
 /// Which rule a key breaks. Never says what the key was.
@@ -168,19 +199,24 @@ impl Refusal {
             Self::KeyMissing | Self::KeyInvalid(_) | Self::ScopeMissing { ours: false } | Self::RequestUnreadable => {
                 StatusCode::BAD_REQUEST
             }
-            Self::ScopeMissing { ours: true } | Self::HandlerPanicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::ScopeMissing { ours: true }
+            | Self::HandlerPanicked
+            | Self::StepRequestChanged { .. }
+            | Self::StepResultNotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Self::FencingTokenInvalid(_) => StatusCode::BAD_REQUEST,
             Self::FencingTokenMissing => StatusCode::PRECONDITION_REQUIRED,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InFlight { .. }
             | Self::OutcomeUnknown { .. }
+            | Self::StepUnknown { .. }
             | Self::FencingTokenSuperseded { .. }
             | Self::LeaseHeld { .. } => StatusCode::CONFLICT,
             Self::ResponseNotKept { answer, .. } | Self::KeyExpired { answer } => *answer,
             Self::RequestTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::StoreUnavailable { .. } | Self::StoreFull { .. } | Self::NotRecorded { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::StoreUnavailable { .. }
+            | Self::StoreFull { .. }
+            | Self::NotRecorded { .. }
+            | Self::StepNotCalled { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -193,7 +229,7 @@ impl Refusal {
             Self::ScopeMissing { .. } => "idempotency-scope-missing",
             Self::KeyReused => "idempotency-key-reused",
             Self::InFlight { .. } => "request-in-flight",
-            Self::OutcomeUnknown { .. } => "outcome-unknown",
+            Self::OutcomeUnknown { .. } | Self::StepUnknown { .. } => "outcome-unknown",
             Self::ResponseNotKept { .. } => "response-not-kept",
             Self::KeyExpired { .. } => "key-expired",
             Self::RequestTooLarge { .. } => "request-too-large",
@@ -205,6 +241,9 @@ impl Refusal {
             Self::FencingTokenInvalid(_) => "fencing-token-invalid",
             Self::FencingTokenSuperseded { .. } => "fencing-token-superseded",
             Self::LeaseHeld { .. } => "lease-held",
+            Self::StepNotCalled { why, .. } => why.problem_type(),
+            Self::StepRequestChanged { .. } => "step-request-changed",
+            Self::StepResultNotKept { .. } => "step-result-not-kept",
         }
     }
 
@@ -217,7 +256,7 @@ impl Refusal {
             Self::ScopeMissing { .. } => "The owner of the idempotency key is not known",
             Self::KeyReused => "The idempotency key was used for another request",
             Self::InFlight { .. } => "A request with this idempotency key is being processed",
-            Self::OutcomeUnknown { .. } => "The outcome of the first request is not known",
+            Self::OutcomeUnknown { .. } | Self::StepUnknown { .. } => "The outcome of the first request is not known",
             Self::ResponseNotKept { .. } => "The request was executed and its response is no longer kept",
             Self::KeyExpired { .. } => "The idempotency key is too old",
             Self::RequestTooLarge { .. } => "The request body is too large",
@@ -229,6 +268,9 @@ impl Refusal {
             Self::FencingTokenInvalid(_) => "The fencing token is not valid",
             Self::FencingTokenSuperseded { .. } => "A newer fencing token was here",
             Self::LeaseHeld { .. } => "Somebody else holds the lease",
+            Self::StepNotCalled { why, .. } => why.title(),
+            Self::StepRequestChanged { .. } => "A step was repeated with another request",
+            Self::StepResultNotKept { .. } => "The result of a step is not kept",
         }
     }
 
@@ -283,6 +325,25 @@ impl Refusal {
                 .into();
             }
             Self::LeaseHeld { .. } => "Nothing was executed: somebody else is at work on this. Ask again.",
+            Self::StepUnknown { step, retry_after, .. } => {
+                let next = match retry_after {
+                    Some(_) => "Ask again with the same key.",
+                    None => "It is not executed again. Look the operation up before using a new key.",
+                };
+                return format!("It is not known whether the step `{step}` of this operation took effect. {next}").into();
+            }
+            Self::StepNotCalled { .. } => {
+                "The operation stopped before one of its steps, for which nothing was done now. Ask again with the same key."
+            }
+            Self::StepRequestChanged { step } => {
+                return format!(
+                    "The step `{step}` was called before with another request, because of an error in the service."
+                )
+                .into();
+            }
+            Self::StepResultNotKept { step, decided } => {
+                return format!("The step `{step}` was {decided}, and its result is not kept. Look the operation up.").into();
+            }
         }
         .into()
     }
@@ -295,8 +356,11 @@ impl Refusal {
             | Self::StoreUnavailable { retry_after }
             | Self::StoreFull { retry_after }
             | Self::NotRecorded { retry_after }
+            | Self::StepNotCalled { retry_after, .. }
             | Self::LeaseHeld { retry_after } => Some(whole_seconds(*retry_after)),
-            Self::OutcomeUnknown { retry_after, .. } => retry_after.map(whole_seconds),
+            Self::OutcomeUnknown { retry_after, .. } | Self::StepUnknown { retry_after, .. } => {
+                retry_after.map(whole_seconds)
+            }
             _ => None,
         }
     }
@@ -309,10 +373,13 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// This refusal as a response, for a handler or a layer that refuses by itself: problem+json, with the reason in its extensions. Under an
-    /// [`IdempotencyLayer`](crate::IdempotencyLayer) it frees the key: nothing was done.
+    /// This refusal as a response, for a handler or a layer that refuses by itself: problem+json, with the reason in its extensions, and
+    /// counted. Under an [`IdempotencyLayer`](crate::IdempotencyLayer) it frees the key: nothing was done. Not under
+    /// [`Recovery::Hold`](idempotency::Recovery::Hold) where nobody knows that, or where a guarded step has begun: then the key is in doubt, and an answer
+    /// that asked for a retry is replaced by one that does not.
     #[must_use]
     pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
+        metrics::counter!("idempotency_refused_total", "reason" => self.problem_type()).increment(1);
         let mut response = Problems::default().answer(self);
         response.extensions_mut().insert(Verdict::Release);
         response.map(B::from)

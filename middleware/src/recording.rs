@@ -1,14 +1,12 @@
 //! From the handler's response to the record and the client.
 
-use std::any::Any;
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::LOCATION;
 use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame};
@@ -17,8 +15,9 @@ use idempotency::transaction::TransactionState;
 use idempotency::{Engine, Held, Operation, Outcome, Recorded, Recovery, Store};
 
 use crate::Verdict;
-use crate::body::{BodyEnd, BoxError, OnEnd, ResponseBody, WatchedBody};
+use crate::body::{BodyEnd, BoxError, OnEnd, Pieces, ResponseBody, WatchedBody};
 use crate::layer::Config;
+use crate::media_type::MediaType;
 use crate::problem::Refusal;
 use crate::stored::{self, SetCookie, StoredResponse};
 use crate::whole::OnRecord;
@@ -41,12 +40,14 @@ enum Read<B> {
     /// The handler broke it off.
     BrokenOff(Begun<B>),
     /// The handler panicked in it.
-    Panicked(Box<dyn Any + Send>),
+    Panicked,
 }
 
 /// What was read of a body, and the body.
 struct Begun<B> {
-    first: VecDeque<Result<Frame<Bytes>, BoxError>>,
+    first: Pieces,
+    /// What it was broken off with.
+    broken: Option<BoxError>,
     rest: Pin<Box<B>>,
 }
 
@@ -71,32 +72,55 @@ impl<St: Store> Recording<'_, St> {
                 return Response::from_parts(parts, ResponseBody::untouched(body));
             }
             // Another answer than the one that was committed: one key has one answer.
-            TransactionState::Committed => return self.answer_on_record().await,
-            TransactionState::Superseded => return self.answer_on_record().await,
+            TransactionState::Committed => return Box::pin(self.answer_on_record()).await,
+            TransactionState::Superseded => return Box::pin(self.answer_on_record()).await,
             TransactionState::Unknown => return self.not_recorded(),
             TransactionState::NotCommitted | TransactionState::Open | TransactionState::NotBegun => {
                 match after_roll_back(transaction, said, verdict, parts.status) {
                     Some(verdict) => verdict,
-                    None => return self.release_and_refuse(held).await,
+                    None if held.may_release() => return Box::pin(self.release_and_refuse(held)).await,
+                    // A call to an external API is not rolled back with it.
+                    None => return Box::pin(self.hold(held, Response::from_parts(parts, body), true)).await,
                 }
             }
         };
+        let refusal = parts.extensions.get::<Refusal>();
+        let unknown = refusal.is_some_and(Refusal::is_unknown);
         // A call to an external API may have had its effect: no other one may be made under this key, and the answer is kept.
-        let verdict = if verdict == Verdict::Release && !held.may_release() { Verdict::InDoubt } else { verdict };
+        let is_held = held.recovery() == Recovery::Hold && (unknown || !held.may_release());
+        let verdict = if verdict == Verdict::Release && is_held { Verdict::InDoubt } else { verdict };
+        let asks_for_retry = refusal.is_some_and(Refusal::retryable);
+        if verdict == Verdict::InDoubt && (unknown || asks_for_retry) {
+            // Not this one: whoever asks again is told by the layer, and nothing runs then, so it must not ask for a retry.
+            return Box::pin(self.hold(held, Response::from_parts(parts, body), asks_for_retry)).await;
+        }
         if verdict == Verdict::Release {
-            return match held.release().await {
-                Recorded::Superseded => self.answer_on_record().await,
+            return match Box::pin(held.release()).await {
+                Recorded::Superseded => Box::pin(self.answer_on_record()).await,
                 Recorded::Applied | Recorded::Pending(_) => Response::from_parts(parts, ResponseBody::untouched(body)),
             };
         }
         match self.read(&mut parts, body).await {
             Read::Whole { bytes, trailers } => self.whole(held, verdict, parts, bytes, trailers).await,
-            Read::Stream(begun) => self.stream(held, verdict, parts, begun).await,
-            Read::BrokenOff(begun) => match self.after_break(held, said, &parts).await {
-                Recorded::Superseded => self.answer_on_record().await,
+            Read::Stream(begun) => Box::pin(self.stream(held, verdict, parts, begun)).await,
+            Read::BrokenOff(begun) => match Box::pin(self.after_break(held, said, &parts)).await {
+                Recorded::Superseded => Box::pin(self.answer_on_record()).await,
                 Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
             },
-            Read::Panicked(panic) => self.after_panic(held, panic).await,
+            Read::Panicked => Box::pin(self.after_panic(held)).await,
+        }
+    }
+
+    /// Leaves the key in doubt and the handler's refusal unrecorded; says so itself where that one asks for a retry.
+    async fn hold<B>(&self, held: Held<St>, refused: Response<B>, asks_for_retry: bool) -> Response<ResponseBody<B>> {
+        let attempt = Some(held.attempt().number());
+        match held.mark_in_doubt(None).await {
+            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
+            Recorded::Applied | Recorded::Pending(_) if asks_for_retry => {
+                let unknown = Refusal::OutcomeUnknown { since: None, attempt, retry_after: None };
+                self.config.refuse(unknown).map(ResponseBody::whole)
+            }
+            Recorded::Applied | Recorded::Pending(_) => refused.map(ResponseBody::untouched),
         }
     }
 
@@ -110,15 +134,16 @@ impl<St: Store> Recording<'_, St> {
     }
 
     /// The handler panicked before anything was sent.
-    pub(crate) async fn after_panic<B>(&self, held: Held<St>, panic: Box<dyn Any + Send>) -> Response<ResponseBody<B>> {
-        tracing::error!(attempt = ?held.attempt(), panic = message(&*panic), "the handler panicked");
+    pub(crate) async fn after_panic<B>(&self, held: Held<St>) -> Response<ResponseBody<B>> {
+        // Not what it said, which may quote the request. The process's panic hook has told that already, or was set not to.
+        tracing::error!(attempt = ?held.attempt(), "the handler panicked");
         match held.attempt().transaction() {
-            TransactionState::Committed => return self.answer_on_record().await,
+            TransactionState::Committed => return Box::pin(self.answer_on_record()).await,
             TransactionState::Unknown => return self.not_recorded(),
             _ => {}
         }
         match after_unknown(held).await {
-            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
             Recorded::Applied | Recorded::Pending(_) => {
                 self.config.refuse(Refusal::HandlerPanicked).map(ResponseBody::whole)
             }
@@ -134,21 +159,20 @@ impl<St: Store> Recording<'_, St> {
         let limit = self.config.max_response;
         let streamed = parts.extensions.remove::<StreamThrough>().is_some() || is_event_stream(&parts.headers);
         let too_long = body.size_hint().lower() > limit as u64;
-        let mut begun = Begun { first: VecDeque::new(), rest: Box::pin(body) };
+        let mut begun = Begun { first: Pieces::default(), broken: None, rest: Box::pin(body) };
         if streamed || too_long {
             return Read::Stream(begun);
         }
-        let mut length = 0;
         let mut trailers = None;
         loop {
             let frame = match AssertUnwindSafe(begun.rest.frame()).catch_unwind().await {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
-                    begun.first.push_back(Err(error.into()));
+                    begun.broken = Some(error.into());
                     return Read::BrokenOff(begun);
                 }
-                Err(panic) => return Read::Panicked(panic),
+                Err(_) => return Read::Panicked,
             };
             let data = match frame.into_data() {
                 Ok(data) => data,
@@ -157,13 +181,12 @@ impl<St: Store> Recording<'_, St> {
                     continue;
                 }
             };
-            length += data.len();
-            begun.first.push_back(Ok(Frame::data(data)));
-            if length > limit {
+            begun.first.push(data);
+            if begun.first.length() > limit {
                 return Read::Stream(begun);
             }
         }
-        Read::Whole { bytes: join(begun.first, length), trailers }
+        Read::Whole { bytes: begun.first.join(), trailers }
     }
 
     /// Records a response that was read to its end, then gives it to the client.
@@ -183,11 +206,11 @@ impl<St: Store> Recording<'_, St> {
             self.config.outcome(parts.status, &parts.headers, &bytes)
         };
         let recorded = match verdict {
-            Verdict::InDoubt => held.mark_in_doubt(Some(outcome).filter(|o| o.payload().is_some())).await,
+            Verdict::InDoubt => Box::pin(held.mark_in_doubt(Some(outcome).filter(|o| o.payload().is_some()))).await,
             Verdict::Record | Verdict::Release => held.complete(outcome).await,
         };
         match recorded {
-            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
             Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => self.not_recorded(),
             Recorded::Applied | Recorded::Pending(_) => {
                 Response::from_parts(parts, ResponseBody::with_trailers(bytes, trailers))
@@ -215,7 +238,7 @@ impl<St: Store> Recording<'_, St> {
             (_, Recovery::Rerun) => held.complete(executed).await,
         };
         match recorded {
-            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
             Recorded::Pending(_) if verdict == Verdict::Record => self.not_recorded(),
             Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
         }
@@ -227,7 +250,9 @@ impl<St: Store> Recording<'_, St> {
         B::Error: Into<BoxError>,
     {
         let tracker = self.engine.tracker().clone();
-        let body = WatchedBody::new(begun.first, begun.rest, tracker, on_end);
+        let data = begun.first.into_iter().map(|data| Ok(Frame::data(data)));
+        let first = data.chain(begun.broken.map(Err)).collect();
+        let body = WatchedBody::new(first, begun.rest, tracker, on_end);
         Response::from_parts(parts, ResponseBody::watched(body))
     }
 
@@ -245,7 +270,7 @@ impl<St: Store> Recording<'_, St> {
     /// For certain nothing stays of the effect, and the answer that the handler made of it is none.
     async fn release_and_refuse<B>(&self, held: Held<St>) -> Response<ResponseBody<B>> {
         match held.release().await {
-            Recorded::Superseded => self.answer_on_record().await,
+            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
             Recorded::Applied | Recorded::Pending(_) => self.not_recorded(),
         }
     }
@@ -304,11 +329,6 @@ pub(crate) async fn after_unknown<St: Store>(held: Held<St>) -> Recorded {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
 /// A response as this crate records it, for whoever [resolves](idempotency::Store::resolve) a record in doubt by what is now known
 /// to have happened: duplicates then get this response. `Set-Cookie` is left out.
 #[must_use]
@@ -332,21 +352,7 @@ fn location(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
-    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().split(|&b| b == b';').next());
-    media_type.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
-}
-
-fn join(frames: VecDeque<Result<Frame<Bytes>, BoxError>>, length: usize) -> Bytes {
-    let mut data = frames.into_iter().filter_map(|frame| frame.ok()?.into_data().ok());
-    match (data.next(), data.next()) {
-        (None, _) => Bytes::new(),
-        (Some(only), None) => only,
-        (Some(first), Some(second)) => {
-            let mut joined = BytesMut::with_capacity(length);
-            [first, second].into_iter().chain(data).for_each(|data| joined.extend_from_slice(&data));
-            joined.freeze()
-        }
-    }
+    MediaType::of(headers).is_some_and(|media_type| media_type.is("text/event-stream"))
 }
 
 fn at_the_end<St: Store>(held: Held<St>, executed: Outcome) -> OnEnd {

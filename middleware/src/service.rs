@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::header::{CONNECTION, UPGRADE};
 use http::{Request, Response, Version};
 use http_body::Body;
-use idempotency::{Engine, Store};
+use idempotency::{Engine, Key, Store};
 use tower_service::Service;
 
 use crate::body::{BoxError, ResponseBody};
 use crate::future::ResponseFuture;
-use crate::keyed::Keyed;
+use crate::keyed::{Granted, Keyed};
 use crate::layer::{Config, KeySource};
+use crate::media_type::MediaType;
 use crate::problem::Refusal;
-use crate::{KeyRequired, header_key};
+use crate::{InvalidKeyHeader, KeyRequired, header_key};
 
 /// A service with [`IdempotencyLayer`](crate::IdempotencyLayer) around it.
 #[derive(Debug)]
@@ -58,34 +59,35 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        if !self.config.protects(&request) {
+        if !self.config.methods.contains(request.method()) {
             return ResponseFuture::pass(self.inner.call(request));
         }
         let key = match &self.config.key_source {
             KeySource::Function(_) => None,
-            KeySource::Header(name) => match header_key::parse(request.headers(), name, &self.config.key_rules) {
-                Ok(Some(key)) => Some(key),
-                Ok(None) if self.config.key_required == KeyRequired::Optional => {
-                    return ResponseFuture::pass(self.inner.call(request));
-                }
-                Ok(None) => return ResponseFuture::refuse(self.config.refuse(Refusal::KeyMissing)),
-                Err(fault) => return ResponseFuture::refuse(self.config.refuse(Refusal::KeyInvalid(fault.into()))),
-            },
+            KeySource::Header(name) => Some(header_key::parse(request.headers(), name, &self.config.key_rules)),
+        };
+        if self.config.passes(&request, key.as_ref()) {
+            return ResponseFuture::pass(self.inner.call(request));
+        }
+        let key = match key.transpose() {
+            Ok(Some(None)) => return ResponseFuture::refuse(self.config.refuse(Refusal::KeyMissing)),
+            Ok(key) => key.flatten(),
+            Err(fault) => return ResponseFuture::refuse(self.config.refuse(Refusal::KeyInvalid(fault.into()))),
         };
         // The clone may not be ready; the service that was polled ready must be the one that is called.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         let keyed = Keyed::new(ready, self.engine.clone(), Arc::clone(&self.config));
-        ResponseFuture::keyed(|started| keyed.run(request, key, started), self.engine.tracker())
+        ResponseFuture::keyed(keyed.ask(request, key), Granted::run, self.engine.tracker())
     }
 }
 
 impl Config {
-    /// Whether a request is one that this layer looks for a key on. Where a key is required, nothing a client can say
-    /// leads past it.
-    fn protects<B>(&self, request: &Request<B>) -> bool {
-        let passes = || self.key_required == KeyRequired::Optional && (is_upgrade(request) || is_grpc(request));
-        self.methods.contains(request.method()) && !passes()
+    /// Whether a request of a protected method passes all the same. `key` is what its header holds; none where a function finds it. Where
+    /// a key is required, nothing a client can say leads past it.
+    fn passes<B>(&self, request: &Request<B>, key: Option<&Result<Option<Key>, InvalidKeyHeader>>) -> bool {
+        self.key_required == KeyRequired::Optional
+            && (matches!(key, Some(Ok(None))) || is_upgrade(request) || is_grpc(request))
     }
 
     pub(crate) fn refuse(&self, refusal: Refusal) -> Response<Bytes> {
@@ -115,10 +117,7 @@ fn stays_http(protocol: &[u8]) -> bool {
 
 /// Whether it is a gRPC call, whose status is in trailers. With a JSON codec it is also what a JSON handler takes, and is protected.
 fn is_grpc<B>(request: &Request<B>) -> bool {
-    let Some(value) = request.headers().get(CONTENT_TYPE) else { return false };
-    let media_type = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    // Media types are the same in any case (RFC 9110 section 8.3.1).
-    let media_type = media_type.trim_ascii().to_ascii_lowercase();
-    let rest = media_type.strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b'-')) && !rest.ends_with(b"+json"))
+    let Some(media_type) = MediaType::of(request.headers()) else { return false };
+    let rest = media_type.after("application/grpc");
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b'-')) && !media_type.ends_with("+json"))
 }

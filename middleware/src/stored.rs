@@ -17,6 +17,7 @@ use std::fmt;
 use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 use http::{Response, StatusCode};
+use smallvec::SmallVec;
 
 const VERSION: u8 = 1;
 
@@ -110,7 +111,7 @@ pub enum SetCookie {
 
 /// The headers of a response that are stored: all that the handler said, and nothing that belongs to the
 /// connection, to the one exchange, or to the layers outside.
-pub(crate) fn keep(headers: &HeaderMap, set_cookie: SetCookie) -> Vec<(&HeaderName, &HeaderValue)> {
+pub(crate) fn keep(headers: &HeaderMap, set_cookie: SetCookie) -> SmallVec<[(&HeaderName, &HeaderValue); 8]> {
     let has_connection = headers.contains_key(CONNECTION);
     let kept = |name: &HeaderName| {
         let allowed = if name == SET_COOKIE { set_cookie == SetCookie::StoredAndReplayed } else { !never_stored(name) };

@@ -444,6 +444,23 @@ async fn an_answer_that_is_no_longer_kept_is_410_and_tells_what_is_known() {
 }
 
 #[tokio::test]
+async fn late_retries_renew_what_is_remembered_where_that_is_set() {
+    let rig = Rig::new();
+    let windows = Windows::new(HOUR, 12 * HOUR).unwrap().renewed_up_to(48 * HOUR).unwrap();
+    let app = rig.app(rig.layer().windows(windows), located);
+    send(&app, charge("k1")).await;
+    for hours in [11, 22, 33, 44] {
+        rig.clock.advance(11 * HOUR);
+        let answer = send(&app, charge("k1")).await;
+        assert_refused(&answer, 410, "response-not-kept", Retry::Never);
+        assert_eq!(answer.json()["completed_at"], "2027-01-15T08:00:00Z", "after {hours} h");
+    }
+    rig.clock.advance(4 * HOUR);
+    assert_eq!(send(&app, charge("k1")).await.status, 201, "no longer than the cap");
+    assert_eq!(rig.runs.count(), 2);
+}
+
+#[tokio::test]
 async fn the_status_for_an_answer_that_is_not_kept_can_be_set() {
     let rig = Rig::new();
     let layer = rig.layer().max_response(3).not_kept_status(StatusCode::CONFLICT);

@@ -27,6 +27,7 @@ fn the_default_rules_read_like_this() {
             "methods": ["POST", "PATCH"],
             "response_window": "PT24H",
             "tombstone_window": "PT720H",
+            "tombstone_renewed_up_to": null,
             "in_flight": "reject",
             "in_flight_wait": null,
             "recovery": "hold",
@@ -58,11 +59,13 @@ fn the_default_rules_read_like_this() {
 fn every_setting_that_clients_can_notice_is_published() {
     let rig = Rig::new();
     let age = AgeLimit { max_age: 7 * DAY, drift: Duration::from_secs(90), class: KeyClass::new("uuid7") };
+    let windows = Windows::new(HOUR + Duration::from_millis(1_500), 30 * DAY).unwrap();
+    let windows = windows.renewed_up_to(120 * DAY).unwrap();
     let layer = IdempotencyLayer::new(rig.store.clone(), Scope::header(HeaderName::from_static("x-account")))
         .key_header(HeaderName::from_static("x-request-key"))
         .key_required(KeyRequired::Required)
         .key_rules(KeyRules::default().length(16..=64))
-        .windows(Windows::new(HOUR + Duration::from_millis(1_500), 30 * DAY).unwrap())
+        .windows(windows)
         .key_format(KeyFormat::Uuid7, age)
         .unwrap()
         .methods([Method::POST, Method::PUT, Method::DELETE, Method::GET])
@@ -85,6 +88,7 @@ fn every_setting_that_clients_can_notice_is_published() {
         ("methods", json!(["POST", "PUT", "DELETE"])),
         ("response_window", json!("PT1H1.5S")),
         ("tombstone_window", json!("PT720H")),
+        ("tombstone_renewed_up_to", json!("PT2880H")),
         ("in_flight", json!("wait")),
         ("in_flight_wait", json!("PT10S")),
         ("recovery", json!("rerun")),
@@ -107,6 +111,18 @@ fn a_key_that_a_function_finds_has_no_header_and_a_scope_from_a_function_is_a_pr
     assert_eq!((description.key_header, description.key_scope), (None, "principal"));
     let age = AgeLimit { max_age: HOUR, drift: Duration::from_secs(1), class: KeyClass::new("ulid") };
     assert_eq!(rig.layer().key_format(KeyFormat::Ulid, age).unwrap().describe().key_format, "ulid");
+}
+
+#[test]
+fn settings_set_later_do_not_lose_the_cap_of_renewals() {
+    let windows = Windows::default().renewed_up_to(120 * DAY).unwrap();
+    let age = AgeLimit { max_age: HOUR, drift: HOUR, class: KeyClass::new("uuid7") };
+    let layer = Rig::new().layer().windows(windows);
+    let aged = layer.clone().key_format(KeyFormat::Uuid7, age).unwrap();
+    let renewing = layer.engine().settings().clone();
+    for later in [layer.recovery(Recovery::Rerun), aged.clone(), aged.settings(renewing)] {
+        assert_eq!(later.engine().settings().life_setting().windows(), &windows);
+    }
 }
 
 #[test]

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used)] // Also in what the tests share.
 
 mod common;
+#[path = "../../store/core/tests/log/mod.rs"]
+mod log;
 
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,11 +24,10 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body::Frame;
 use idempotency::faults::{Fault, Op};
 use idempotency::{Recovery, State};
+use log::Log;
 use tokio::sync::Notify;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_idempotency::{CurrentAttempt, IdempotencyLayer, RecordPolicy, Refusal, Verdict};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
 
 /// What a duplicate meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -432,46 +433,9 @@ async fn case_97_no_debug_text_holds_a_key_or_a_scope() {
     }
 }
 
-/// Writes down every span and event with all of its fields.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<String>>);
-
-impl Visit for Log {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut log = self.0.lock().unwrap();
-        log.push_str(&format!(" {field}={value:?}"));
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
-        span.record(&mut self.clone());
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, values: &span::Record<'_>) {
-        values.record(&mut self.clone());
-    }
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn case_97_no_log_line_holds_a_key_a_scope_or_a_body() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _logged) = Log::begin();
     let rig = Rig::new();
     let scope = tower_idempotency::Scope::from_fn(|_| Some(idempotency::ScopeId::new(["secret-tenant"])));
     let app = rig.app(IdempotencyLayer::new(rig.store.clone(), scope), |run| match run {
@@ -488,7 +452,7 @@ async fn case_97_no_log_line_holds_a_key_a_scope_or_a_body() {
         send(&app, charge(key)).await;
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let lines = log.0.lock().unwrap().clone();
+    let lines = log.text();
     for said in ["the handler panicked", "refused", "could not say whether to run", "not recorded yet"] {
         assert!(lines.contains(said), "{said} in {lines}");
     }

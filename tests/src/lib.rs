@@ -18,7 +18,9 @@
 //! [`eventually`].
 #![expect(clippy::missing_panics_doc, reason = "a rig panics to fail the test that uses it")]
 
+mod bank;
 mod client;
+pub mod faults;
 mod process;
 mod proxy;
 mod raw;
@@ -29,6 +31,7 @@ pub mod servers;
 mod testbed;
 mod wait;
 
+pub use bank::Bank;
 pub use client::{Call, Client, SendError};
 pub use process::Ended;
 pub use proxy::{Fate, Proxy, Rule, Way};

@@ -85,10 +85,11 @@ impl Process {
         }
     }
 
-    /// Stops it, and waits until it stands.
+    /// Stops it, and waits until it stands: one that waits for a busy disk does so first when that has answered.
     pub(crate) fn pause(&mut self) {
         self.signal(Signal::STOP);
-        for _ in 0..2000 {
+        let give_up = Instant::now() + PATIENCE;
+        while Instant::now() < give_up {
             let stopped = waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
             if stopped.expect("a child of ours").is_some() {
                 return;
@@ -144,3 +145,6 @@ impl Output {
         self.text()
     }
 }
+
+/// How long a process may take to stand still.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ mod rules;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub use rules::{Fate, Rule};
 /// What a network does to a link | here
 /// --- | ---
 /// works again | [`heal`](Self::heal)
+/// leads elsewhere | [`redirect`](Self::redirect)
 /// is slow | [`delay`](Self::delay)
 /// stands, and delivers late what was sent meanwhile | [`hold`](Self::hold)
 /// is cut without a word: what was sent is lost | [`blackhole`](Self::blackhole)
@@ -58,12 +60,11 @@ impl Proxy {
     pub fn to(port: u16) -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { server: AtomicU16::new(port), ..Shared::default() });
         let (end, ended) = oneshot::channel();
         let thread = std::thread::spawn({
             let shared = Arc::clone(&shared);
-            let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            move || run(listener, server, &shared, ended)
+            move || run(listener, &shared, ended)
         });
         Self { port: address.port(), shared, end: Some(end), thread: Some(thread) }
     }
@@ -72,6 +73,11 @@ impl Proxy {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Makes new connections to the server on this port of 127.0.0.1, as a name does that is given to another machine. Open ones stay.
+    pub fn redirect(&self, port: u16) {
+        self.shared.server.store(port, Ordering::SeqCst);
     }
 
     /// Everything goes through again, at once. What was held is delivered; connections on which something was lost are
@@ -199,6 +205,8 @@ impl Drop for Proxy {
 /// What all connections look at.
 #[derive(Debug, Default)]
 struct Shared {
+    /// Its port.
+    server: AtomicU16,
     control: watch::Sender<Control>,
     state: Mutex<State>,
 }
@@ -249,13 +257,14 @@ enum Link {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn run(listener: StdListener, server: SocketAddr, shared: &Arc<Shared>, ended: oneshot::Receiver<()>) {
+async fn run(listener: StdListener, shared: &Arc<Shared>, ended: oneshot::Receiver<()>) {
     listener.set_nonblocking(true).expect("a bound socket");
     let listener = TcpListener::from_std(listener).expect("a bound socket");
     let accept = async {
         loop {
             // An error concerns one client: it has gone already.
             let Ok((client, _)) = listener.accept().await else { continue };
+            let server = SocketAddr::from((Ipv4Addr::LOCALHOST, shared.server.load(Ordering::SeqCst)));
             spawn_local(connection::serve(client, server, Arc::clone(shared)));
         }
     };

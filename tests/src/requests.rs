@@ -75,6 +75,15 @@ pub fn duplicate(claim: &Claim) -> Claim {
     Claim { nonce: Nonce::random(), ..claim.clone() }
 }
 
+/// The same request again. It doubles the window of a tombstone that it hits.
+#[must_use]
+pub fn renewing(claim: &Claim) -> Claim {
+    let windows = claim.life.windows();
+    let longer = Windows::new(windows.response(), windows.tombstone() * 2).expect("windows in order");
+    let windows = longer.renewed_up_to(longer.tombstone()).expect("a cap of at least the window");
+    Claim { life: claim.life.clone().with_windows(windows), ..duplicate(claim) }
+}
+
 /// The recorded outcome, which it must be.
 #[allow(clippy::must_use_candidate, reason = "an assertion as well")]
 #[track_caller]

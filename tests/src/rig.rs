@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::process::Process;
-use crate::{Ended, Testbed};
+use crate::{Bank, Ended, Testbed};
 
 /// A new folder with a ledger that all testbeds of this rig share, and with a SQLite store for those that want it.
 #[derive(Debug)]
@@ -65,6 +65,11 @@ impl Rig {
         Testbed::start(&mut self.program(options)).await
     }
 
+    /// The same while its store may be away: then what the testbed says of that.
+    pub(crate) async fn try_start_alone(&self, options: &[&str]) -> Result<Testbed, String> {
+        Testbed::try_start(&mut self.program(options)).await
+    }
+
     /// Starts a testbed on the rig's SQLite store beside its ledger. The store's tables are made if they are not there.
     pub async fn start_on_sqlite(&self, options: &[&str]) -> Testbed {
         let store = self.sqlite_store();
@@ -78,6 +83,17 @@ impl Rig {
         let mut command = Command::new(faketime);
         command.args(["-f", &format!("+{seconds}s")]).arg(&self.program);
         Testbed::start(self.at_home(command.args(options))).await
+    }
+
+    /// Starts a bank with these options on the rig's books of a bank, and waits until it is ready. One at a time: a later one goes on with
+    /// the same books.
+    pub async fn start_bank(&self, options: &[&str]) -> Bank {
+        self.start_bank_at(&[&["--ledger", "bank.sqlite"], options].concat()).await
+    }
+
+    /// The same with exactly these options, and so with books of its own if they name none.
+    pub async fn start_bank_at(&self, options: &[&str]) -> Bank {
+        Bank::new(self.start_alone(&[&["bank"], options].concat()).await)
     }
 
     /// Runs the program with exactly these arguments until it ends by itself, which it must within 20 s.

@@ -22,18 +22,25 @@ pub struct Testbed {
 impl Testbed {
     /// Starts the program and waits until it is ready.
     pub(crate) async fn start(command: &mut Command) -> Self {
+        Self::try_start(command).await.unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// The same where it may end instead: its store may be away. Then what it said.
+    pub(crate) async fn try_start(command: &mut Command) -> Result<Self, String> {
         let mut process = Process::spawn(command);
+        let mut ended = None;
         within(Duration::from_secs(20), "the testbed is ready", async || {
-            if let Some(status) = process.try_wait() {
-                panic!("the testbed does not start ({status}): {}", process.stderr());
-            }
-            process.stdout().contains('\n')
+            ended = process.try_wait();
+            ended.is_some() || process.stdout().contains('\n')
         })
         .await;
+        if let Some(status) = ended {
+            return Err(format!("the testbed does not start ({status}): {}", process.stderr()));
+        }
         let line = process.stdout();
         let url = line.trim_end().strip_prefix("listening on ").expect("the line of a testbed");
         let address = url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
-        Self { client: Client::http1(url), process, address }
+        Ok(Self { client: Client::http1(url), process, address })
     }
 
     /// `http://127.0.0.1:PORT`.
@@ -97,6 +104,11 @@ impl Testbed {
     /// The records of `GET /records`, with a query such as `?state=in-doubt`, or none.
     pub async fn records(&self, query: &str) -> Vec<Value> {
         self.rows(&format!("/records{query}"), "records").await
+    }
+
+    /// The steps of `GET /steps`, with a query such as `?state=unknown`, or none.
+    pub async fn steps(&self, query: &str) -> Vec<Value> {
+        self.rows(&format!("/steps{query}"), "steps").await
     }
 
     async fn rows(&self, path: &str, member: &str) -> Vec<Value> {

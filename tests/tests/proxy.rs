@@ -283,3 +283,13 @@ async fn a_server_that_is_down_is_a_reset() {
     let proxy = Proxy::to(1);
     assert_eq!(Client::refused(&proxy).await, ErrorKind::ConnectionReset);
 }
+
+#[tokio::test]
+async fn a_redirected_link_leads_new_connections_elsewhere() {
+    let (one, proxy, mut old) = echo().await;
+    let other = Echo::start().await;
+    proxy.redirect(other.port);
+    assert_eq!(old.ask("old").await.unwrap(), "old");
+    assert_eq!(Client::of(&proxy).await.ask("new").await.unwrap(), "new");
+    assert_eq!((one.seen(), other.seen()), (vec!["hello".to_owned(), "old".to_owned()], vec!["new".to_owned()]));
+}

@@ -64,7 +64,7 @@ fn a_promoted_replica_has_what_it_got_in_time() {
     let (mut primary, replica) = (Redis::start(), Redis::start());
     replica.replica_of(&primary);
     primary.cli(&["SET", "key", "here"]);
-    assert_eq!(primary.cli(&["WAIT", "1", "5000"]), "1");
+    primary.await_replicated();
     primary.kill();
     replica.promote();
     assert_eq!(replica.cli(&["GET", "key"]), "here");
@@ -103,7 +103,7 @@ fn a_cluster_of_six_replaces_a_primary_that_is_gone() {
     let slot = cluster.slot_of("key");
     let owner = cluster.owner_of(slot);
     cluster.node(owner).cli(&["SET", "key", "here"]);
-    assert_eq!(cluster.node(owner).cli(&["WAIT", "1", "5000"]), "1");
+    cluster.node(owner).await_replicated();
     cluster.nodes()[owner].kill();
     let owner = cluster.await_failover(slot);
     assert_eq!(cluster.node(owner).cli(&["GET", "key"]), "here");

@@ -17,6 +17,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, StatusCode, header};
+use idempotency::time::InvalidDuration;
 use idempotency::{Engine, InFlight, Settings};
 use idempotency_memory::MemoryStore;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,7 @@ use tower_idempotency::{FingerprintRule, IdempotencyLayer, KeyRequired, Scope};
 async fn main() -> Result<(), Box<dyn Error>> {
     for protection in [Protection::On, Protection::Off] {
         let shop = Shop::default();
-        let statuses = fire(app(&shop, protection), ORDERS).await?;
+        let statuses = fire(app(&shop, protection)?, ORDERS).await?;
         report(protection, &shop, &statuses);
     }
     Ok(())
@@ -43,19 +44,19 @@ enum Protection {
 }
 
 /// The shop's two routes, around one engine: what a record says, it says to both.
-fn app(shop: &Shop, protection: Protection) -> Router {
+fn app(shop: &Shop, protection: Protection) -> Result<Router, InvalidDuration> {
     // Neither caller gains from a 409: a browser shows it to the customer, a provider counts it as a failure. So the
     // second waits.
     let settings = Settings::default().in_flight(InFlight::Wait(Duration::from_secs(10)));
-    let engine = Engine::new(MemoryStore::new(), settings);
+    let engine = Engine::new(MemoryStore::new(), settings.checked()?);
     let once = |route: MethodRouter<Shop>, order: fn(&Parts, &Bytes) -> Option<u64>| match protection {
         Protection::On => route.layer(capture_once(engine.clone(), order)),
         Protection::Off => route,
     };
-    Router::new()
+    let routes = Router::new()
         .route("/orders/{id}/complete", once(post(complete), order_of_path))
-        .route("/webhook", once(post(webhook), order_of_body))
-        .with_state(shop.clone())
+        .route("/webhook", once(post(webhook), order_of_body));
+    Ok(routes.with_state(shop.clone()))
 }
 
 fn capture_once(
@@ -167,19 +168,19 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn case_100_browser_and_webhook_capture_once() {
         let shop = Shop::default();
-        let statuses = fire(app(&shop, Protection::On), ORDERS).await.unwrap();
+        let statuses = fire(app(&shop, Protection::On).unwrap(), ORDERS).await.unwrap();
         assert_eq!(statuses, vec![StatusCode::OK; 400]);
         assert_eq!(shop.with(|captures| captures.clone()), (1..=ORDERS).map(|order| (order, 1)).collect());
 
         let shop = Shop::default();
-        fire(app(&shop, Protection::Off), ORDERS).await.unwrap();
+        fire(app(&shop, Protection::Off).unwrap(), ORDERS).await.unwrap();
         let captures: u32 = shop.with(|captures| captures.values().sum());
         assert!(captures > 200, "without protection nothing was captured twice: the run has no teeth");
     }
 
     #[tokio::test]
     async fn the_second_route_gets_the_first_ones_answer() {
-        let app = app(&Shop::default(), Protection::On);
+        let app = app(&Shop::default(), Protection::On).unwrap();
         let browser = Request::post("/orders/42/complete").body(Body::empty()).unwrap();
         let first = app.clone().oneshot(browser).await.unwrap();
         let webhook = Request::post("/webhook").header(header::CONTENT_TYPE, "application/json");
@@ -197,7 +198,7 @@ mod tests {
     async fn a_webhook_without_an_order_is_refused() {
         let shop = Shop::default();
         let webhook = Request::post("/webhook").body(Body::from(r#"{"id": "evt_1"}"#)).unwrap();
-        let refused = app(&shop, Protection::On).oneshot(webhook).await.unwrap();
+        let refused = app(&shop, Protection::On).unwrap().oneshot(webhook).await.unwrap();
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
         assert!(shop.with(|captures| captures.is_empty()));
     }

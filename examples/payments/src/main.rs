@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use http::{Method, Uri};
+use idempotency::time::InvalidDuration;
 use idempotency::{BoxStore, InFlight, Lease, Sweeper};
 use idempotency_memory::MemoryStore;
 use idempotency_redis::RedisStore;
@@ -64,7 +65,7 @@ async fn serve(options: Options) -> Result<(), Box<dyn Error>> {
 
     let ledger = Ledger::open(&options.database, options.think).await?;
     tracing::info!("accounts and payments: {}; missing tables were created", options.database.display());
-    let layer = idempotent(open(&options.store).await?, Lease::new(options.lease)?);
+    let layer = idempotent(open(&options.store).await?, Lease::new(options.lease)?)?;
     let engine = layer.engine().clone();
     // Gives back the room of records whose windows are over. No answer depends on it.
     let _sweeper = Sweeper::spawn(&engine, Duration::from_secs(60));
@@ -84,7 +85,7 @@ async fn serve(options: Options) -> Result<(), Box<dyn Error>> {
 }
 
 /// How payments are protected.
-fn idempotent(store: BoxStore, lease: Lease) -> IdempotencyLayer<BoxStore> {
+fn idempotent(store: BoxStore, lease: Lease) -> Result<IdempotencyLayer<BoxStore>, InvalidDuration> {
     // What is not set is as important. Recovery is `Hold`: payment and record are in two databases, and a process
     // that is killed between the two leaves a payment that no record tells of. To run again could be to pay again, so
     // the key is in doubt until somebody has looked. `Rerun` would be right if a second run did no harm: with the
@@ -102,6 +103,8 @@ fn idempotent(store: BoxStore, lease: Lease) -> IdempotencyLayer<BoxStore> {
         .in_flight(InFlight::Wait(Duration::from_secs(10)))
         .lease(lease)
         .docs(Uri::from_static("/.well-known/idempotency"))
+        // A lease above the tombstone window ends the start, and not somebody's payment.
+        .checked()
 }
 
 /// Opens the store, and makes its tables. A service with a schema tool of its own leaves that to the tool.

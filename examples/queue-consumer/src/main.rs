@@ -25,7 +25,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let consumer = Consumer::new();
+    let consumer = Consumer::new()?;
     consumer.tour().await?;
     report(&consumer);
     Ok(())
@@ -70,10 +70,10 @@ impl Order {
 
 impl Consumer {
     /// In memory, as the queue is. Consumers in several processes share a store in a database.
-    fn new() -> Arc<Self> {
-        let engine = Engine::new(MemoryStore::new(), Settings::default());
+    fn new() -> Result<Arc<Self>, Failure> {
+        let engine = Engine::new(MemoryStore::new(), Settings::default().checked()?);
         let (carrier, dead_letters, tally) = <(Carrier, Mutex<_>, Mutex<_>)>::default();
-        Arc::new(Self { engine, carrier, dead_letters, tally })
+        Ok(Arc::new(Self { engine, carrier, dead_letters, tally }))
     }
 
     /// The queue is worked off, an operator looks at what was left in doubt, and those orders are queued again.
@@ -196,7 +196,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn each_order_is_shipped_once_however_often_it_is_delivered() {
-        let consumer = Consumer::new();
+        let consumer = Consumer::new().unwrap();
         consumer.tour().await.unwrap();
 
         assert_eq!(consumer.carrier.parcels(), (1..=ORDERS).map(|order| (order, 1)).collect());

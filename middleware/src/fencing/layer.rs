@@ -110,7 +110,6 @@ where
             Ok(None) => Refusal::FencingTokenMissing,
             Err(fault) => Refusal::FencingTokenInvalid(fault),
         };
-        metrics::counter!("idempotency_refused_total", "reason" => refusal.problem_type()).increment(1);
         FencingFuture::refuse(refusal.into_response())
     }
 }

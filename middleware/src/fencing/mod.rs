@@ -12,4 +12,6 @@ mod layer;
 pub use forward::{ForwardFencingToken, ForwardFencingTokenService};
 pub use future::FencingFuture;
 pub use header::{FENCING_TOKEN, InvalidFencingToken};
+#[cfg(feature = "fuzzing")]
+pub(crate) use header::{parse, value};
 pub use layer::{Fencing, FencingLayer};

@@ -5,30 +5,31 @@ use std::ops::Range;
 
 use memchr::memchr2;
 use serde::de::IgnoredAny;
+use smallvec::SmallVec;
 
 /// As deep as `serde_json` reads into a value. Deeper nesting would cost stack here and is refused by most
 /// handlers anyway.
 const DEEPEST: usize = 127;
 
-/// The canonical form of `body`, never longer than `body`, in time linear in it but for the sorting of
-/// names. None for what has none: invalid JSON, a member name that comes twice in one object, an unpaired
+/// Gives `take` the canonical form of `body`, never longer than `body`, in time linear in it but for the sorting of
+/// names. A small body that is written without white space costs no allocation. None for what has none: invalid JSON, a member name that comes twice in one object, an unpaired
 /// surrogate, nesting deeper than [`DEEPEST`].
-pub(crate) fn canonical(body: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn canonical<T>(body: &[u8], take: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let text = str::from_utf8(body).ok()?;
     // After this the text is known to be valid, so that the writer only has to tell the pieces apart. It
     // says nothing of the depth: this reads without recursion.
     serde_json::from_str::<IgnoredAny>(text).ok()?;
     let mut writer = Writer { text, ..Writer::default() };
-    writer.out.reserve_exact(text.len());
     let first = writer.peek()?;
     writer.value(first, 0)?;
-    writer.flush();
+    writer.settle();
+    let written = written(text, (writer.run, writer.at), &writer.out);
     if writer.sorted.is_empty() {
-        return Some(writer.out);
+        return Some(take(written));
     }
-    let mut ordered = Vec::with_capacity(writer.out.len());
-    writer.order(0, 0..writer.out.len(), &mut ordered);
-    Some(ordered)
+    let mut ordered = SmallVec::with_capacity(written.len());
+    writer.order(written, 0, 0..written.len(), &mut ordered);
+    Some(take(&ordered))
 }
 
 /// Writes the text without white space and with each string in its one spelling, members still in the order
@@ -37,15 +38,16 @@ pub(crate) fn canonical(body: &[u8]) -> Option<Vec<u8>> {
 struct Writer<'t> {
     text: &'t str,
     at: usize,
-    /// From here to `at` stands what is right as it is and has still to be copied.
+    /// From here to `at` stands what is right as it is and has still to be copied. As long as it is 0 all is right as it is, and
+    /// nothing is copied.
     run: usize,
     out: Vec<u8>,
     /// The members of all objects that are open, innermost last.
-    open: Vec<Member>,
+    open: SmallVec<[Member; 16]>,
     /// All objects, by where they begin, but for those that are sorted and hold no others.
-    objects: Vec<Object>,
+    objects: SmallVec<[Object; 4]>,
     /// The members of the objects that came unsorted, sorted.
-    sorted: Vec<Member>,
+    sorted: SmallVec<[Member; 16]>,
 }
 
 /// Where a member stands in the output.
@@ -118,12 +120,13 @@ impl Writer<'_> {
     /// Notes the order of an object's members, which are the open ones from `first` on, unless they came in it.
     /// None when a name comes twice.
     fn sort(&mut self, first: usize, object: usize) -> Option<()> {
-        self.flush();
+        self.settle();
+        let written = written(self.text, (self.run, self.at), &self.out);
         let members = &mut self.open[first..];
         for member in members.iter_mut() {
-            member.prefix = prefix(&self.out[member.start..], member.name_end - member.start);
+            member.prefix = prefix(&written[member.start..], member.name_end - member.start);
         }
-        let name = |member: &Member| &self.out[member.start..member.name_end];
+        let name = |member: &Member| &written[member.start..member.name_end];
         let by_name = |a: &Member, b: &Member| a.prefix.cmp(&b.prefix).then_with(|| name(a).cmp(name(b)));
         if members.is_sorted_by(|a, b| by_name(a, b).is_lt()) {
             return Some(());
@@ -136,30 +139,30 @@ impl Writer<'_> {
         let sorted = self.sorted.len();
         self.sorted.extend_from_slice(members);
         let sorted = sorted..self.sorted.len();
-        self.objects[object] = Object { start, end: self.out.len(), sorted, next: self.objects.len() };
+        self.objects[object] = Object { start, end: written.len(), sorted, next: self.objects.len() };
         Some(())
     }
 
-    /// Copies a range of the output with all members in order, where `object` is the first object that begins
+    /// Copies a range of what was written with all members in order, where `object` is the first object that begins
     /// in the range or after it.
-    fn order(&self, mut object: usize, range: Range<usize>, ordered: &mut Vec<u8>) {
+    fn order(&self, written: &[u8], mut object: usize, range: Range<usize>, ordered: &mut SmallVec<[u8; 512]>) {
         let mut at = range.start;
         while let Some(unsorted) = self.objects.get(object).filter(|object| object.start < range.end) {
             if unsorted.sorted.is_empty() {
                 object += 1;
                 continue;
             }
-            ordered.extend_from_slice(&self.out[at..unsorted.start]);
+            ordered.extend_from_slice(&written[at..unsorted.start]);
             for (n, member) in self.sorted[unsorted.sorted.clone()].iter().enumerate() {
                 if n > 0 {
                     ordered.push(b',');
                 }
-                self.order(member.objects, member.start..member.end, ordered);
+                self.order(written, member.objects, member.start..member.end, ordered);
             }
             at = unsorted.end;
             object = unsorted.next;
         }
-        ordered.extend_from_slice(&self.out[at..range.end]);
+        ordered.extend_from_slice(&written[at..range.end]);
     }
 
     fn array(&mut self, depth: usize) -> Option<()> {
@@ -225,7 +228,15 @@ impl Writer<'_> {
         Some(byte)
     }
 
+    /// Copies what has still to be copied, if anything is.
+    fn settle(&mut self) {
+        if self.run > 0 {
+            self.flush();
+        }
+    }
+
     fn flush(&mut self) {
+        self.out.reserve_exact(self.text.len() - self.out.len());
         self.out.extend_from_slice(&self.text.as_bytes()[self.run..self.at]);
         self.run = self.at;
     }
@@ -234,6 +245,11 @@ impl Writer<'_> {
     fn out_len(&self) -> usize {
         self.out.len() + self.at - self.run
     }
+}
+
+/// What a settled writer has written: a copy, or the beginning of the text itself while all of it is right as it is.
+fn written<'o>(text: &'o str, (run, at): (usize, usize), out: &'o [u8]) -> &'o [u8] {
+    if run == 0 { &text.as_bytes()[..at] } else { out }
 }
 
 /// The first 8 of `length` bytes as a number that sorts as they do.

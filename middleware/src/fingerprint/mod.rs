@@ -18,6 +18,11 @@ use http::request::Parts;
 use idempotency::{Fingerprint, FingerprintHasher};
 use mime::Mime;
 
+use crate::media_type::MediaType;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::json::canonical as canonical_json;
+
 /// Which parts of a request make its fingerprint.
 ///
 /// Default: method, path, query as sent, media type without its parameters, and the body in the form that
@@ -139,7 +144,7 @@ impl FingerprintRule {
         }
         let content_type = parts.headers.get(CONTENT_TYPE).map(ContentType::read);
         if let Some(content_type) = content_type.as_ref().filter(|_| included.media_type) {
-            hasher.part(b"media type").part(&content_type.media_type);
+            hasher.part(b"media type").part(&content_type.media_type.lower_case());
         }
         if let Some(mode) = included.body {
             hash_body(&mut hasher, body, content_type.as_ref().filter(|_| mode == BodyMode::Canonical));
@@ -166,16 +171,13 @@ impl fmt::Debug for FingerprintRule {
 
 /// Adds the body, by its meaning where `content_type` tells it. The last thing to be hashed, because it may
 /// be any number of parts.
-fn hash_body(hasher: &mut FingerprintHasher, body: &Bytes, content_type: Option<&ContentType>) {
+fn hash_body(hasher: &mut FingerprintHasher, body: &Bytes, content_type: Option<&ContentType<'_>>) {
     if let Some(content_type) = content_type {
-        if content_type.is_json()
-            && let Some(canonical) = json::canonical(body)
-        {
-            hasher.part(b"json").part(&canonical);
+        if content_type.is_json() && json::canonical(body, |form| _ = hasher.part(b"json").part(form)).is_some() {
             return;
         }
         if let Some(boundary) = content_type.boundary()
-            && let Some(form) = multipart::split(body, boundary)
+            && let Some(form) = multipart::split(body, &boundary)
         {
             hasher.part(b"multipart").part(form.preamble).part(form.epilogue);
             for part in form.parts {
@@ -187,29 +189,24 @@ fn hash_body(hasher: &mut FingerprintHasher, body: &Bytes, content_type: Option<
     hasher.part(b"raw").part(body);
 }
 
-struct ContentType {
-    /// Without parameters, in lower case.
-    media_type: Vec<u8>,
-    /// None when the header could not be parsed.
-    mime: Option<Mime>,
+struct ContentType<'v> {
+    media_type: MediaType<'v>,
+    value: &'v HeaderValue,
 }
 
-impl ContentType {
-    fn read(value: &HeaderValue) -> Self {
-        let mime = value.to_str().ok().and_then(|text| text.parse::<Mime>().ok());
-        let essence = match &mime {
-            Some(mime) => mime.essence_str().as_bytes(),
-            None => value.as_bytes().split(|&b| b == b';').next().unwrap_or_default(),
-        };
-        Self { media_type: essence.trim_ascii().to_ascii_lowercase(), mime }
+impl<'v> ContentType<'v> {
+    fn read(value: &'v HeaderValue) -> Self {
+        Self { media_type: MediaType::read(value), value }
     }
 
     fn is_json(&self) -> bool {
-        self.media_type == b"application/json" || self.media_type.ends_with(b"+json")
+        self.media_type.is("application/json") || self.media_type.ends_with("+json")
     }
 
-    fn boundary(&self) -> Option<&str> {
-        let mime = self.mime.as_ref().filter(|_| self.media_type == b"multipart/form-data")?;
-        mime.get_param(mime::BOUNDARY).map(|boundary| boundary.as_str())
+    /// None when the header cannot be parsed.
+    fn boundary(&self) -> Option<String> {
+        let form = self.media_type.is("multipart/form-data");
+        let mime = form.then(|| self.value.to_str().ok()?.parse::<Mime>().ok()).flatten()?;
+        mime.get_param(mime::BOUNDARY).map(|boundary| boundary.as_str().to_owned())
     }
 }

@@ -77,7 +77,6 @@ async fn take<L: Leases>(
             Refusal::store_unavailable()
         }
     };
-    metrics::counter!("idempotency_refused_total", "reason" => refusal.problem_type()).increment(1);
     tracing::debug!(reason = refusal.problem_type(), %resource, "refused");
     Err(refusal.into_response())
 }

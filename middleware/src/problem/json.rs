@@ -102,6 +102,8 @@ struct Members<'r> {
     location: Option<&'r str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     current_token: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'r str>,
 }
 
 impl<'r> Members<'r> {
@@ -115,6 +117,7 @@ impl<'r> Members<'r> {
             completed_at: None,
             location: None,
             current_token: None,
+            step: None,
         };
         match refusal {
             Refusal::OutcomeUnknown { since, attempt, .. } => {
@@ -126,6 +129,9 @@ impl<'r> Members<'r> {
                 members.completed_at = rfc3339(*completed_at);
                 members.location = location.as_deref();
             }
+            Refusal::StepUnknown { step, .. }
+            | Refusal::StepRequestChanged { step }
+            | Refusal::StepResultNotKept { step, .. } => members.step = Some(step.as_str()),
             Refusal::FencingTokenSuperseded { current } => members.current_token = Some(current.get()),
             _ => {}
         }

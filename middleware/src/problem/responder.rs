@@ -92,6 +92,7 @@ fn stripe_type(refusal: &Refusal) -> &'static str {
         Refusal::KeyReused
         | Refusal::InFlight { .. }
         | Refusal::OutcomeUnknown { .. }
+        | Refusal::StepUnknown { .. }
         | Refusal::ResponseNotKept { .. }
         | Refusal::KeyExpired { .. } => "idempotency_error",
         other if other.status() >= StatusCode::INTERNAL_SERVER_ERROR => "api_error",

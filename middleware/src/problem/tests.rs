@@ -42,7 +42,27 @@ fn table() -> Vec<(Refusal, u16, &'static str, Option<u64>)> {
         (Refusal::FencingTokenInvalid(InvalidFencingToken::Holder), 400, "fencing-token-invalid", None),
         (Refusal::FencingTokenSuperseded { current: token(35) }, 409, "fencing-token-superseded", None),
         (Refusal::LeaseHeld { retry_after: SECOND / 2 }, 409, "lease-held", Some(1)),
+        (step_unknown(None), 409, "outcome-unknown", None),
+        (step_unknown(Some(60 * SECOND)), 409, "outcome-unknown", Some(60)),
+        (not_called(NotCalled::Unreachable), 503, "upstream-unavailable", Some(2)),
+        (not_called(NotCalled::LeaseTooShort), 503, "lease-too-short", Some(2)),
+        (not_called(NotCalled::StoreFull), 503, "store-full", Some(2)),
+        (not_called(NotCalled::StoreUnavailable), 503, "store-unavailable", Some(2)),
+        (Refusal::StepRequestChanged { step: step() }, 500, "step-request-changed", None),
+        (Refusal::StepResultNotKept { step: step(), decided: Decided::Done }, 500, "step-result-not-kept", None),
     ]
+}
+
+fn step() -> StepLabel {
+    StepLabel::parse("transfer").unwrap()
+}
+
+fn step_unknown(retry_after: Option<Duration>) -> Refusal {
+    Refusal::StepUnknown { step: step(), call: 1, retry_after }
+}
+
+fn not_called(why: NotCalled) -> Refusal {
+    Refusal::StepNotCalled { why, retry_after: 2 * SECOND }
 }
 
 fn token(number: u64) -> FencingToken {
@@ -87,7 +107,9 @@ fn every_reason_is_answered_as_the_table_says() {
 fn every_problem_type_is_listed() {
     let of_leases_and_fences =
         ["fencing-token-missing", "fencing-token-invalid", "fencing-token-superseded", "lease-held"];
-    let listed: std::collections::BTreeSet<_> = PROBLEM_TYPES.into_iter().chain(of_leases_and_fences).collect();
+    let of_steps = ["upstream-unavailable", "lease-too-short", "step-request-changed", "step-result-not-kept"];
+    let elsewhere = of_leases_and_fences.into_iter().chain(of_steps);
+    let listed: std::collections::BTreeSet<_> = PROBLEM_TYPES.into_iter().chain(elsewhere).collect();
     let answered = table().into_iter().map(|(_, _, kind, _)| kind).collect();
     assert_eq!(listed, answered);
 }

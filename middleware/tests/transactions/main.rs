@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../store/core/tests/log/mod.rs"]
+mod log;
 
 mod committed;
 mod doubtful;

@@ -1,8 +1,6 @@
 //! Handlers that began and did not commit: nothing stays, and what becomes of the key.
 
-use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -11,10 +9,10 @@ use idempotency::faults::{Fault, Op};
 use idempotency::{Recovery, State};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_idempotency::{Attempt, Verdict};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::Level;
 
 use crate::common::send;
+use crate::log::Log;
 use crate::shop::{RECOVERIES, Shop, assert_retryable_503, post_to, request};
 
 /// A handler that begins, and says this without a commit.
@@ -96,14 +94,14 @@ async fn a_success_without_a_commit_is_not_sent() {
     for status in [201, 303] {
         for said in [None, Some(Verdict::Record), Some(Verdict::Release)] {
             let shop = Shop::new(Recovery::Hold).await;
-            let log = Log::default();
-            let _here = tracing::subscriber::set_default(log.clone());
+            let (log, _logged) = Log::begin();
             let first = post_to(&shop.app(says(status, said))).await;
             if (status, said) == (303, Some(Verdict::Release)) {
                 assert_eq!(first.status, 303, "nothing was done, and it says so");
             } else {
                 assert_retryable_503(&first);
-                assert!(log.errors().iter().any(|line| line.contains("did not commit")), "{:?}", log.errors());
+                let errors = log.at(Level::ERROR);
+                assert!(errors.iter().any(|line| line.contains("did not commit")), "{errors:?}");
             }
             shop.assert_runs_again().await;
         }
@@ -182,50 +180,6 @@ async fn a_commit_that_failed_may_be_tried_again_within_the_handler() {
     };
     assert_eq!(post_to(&shop.app(tries_twice)).await.status, 201);
     shop.assert_replays(201, "{\"run\":1}").await;
-}
-
-/// Keeps the messages that were logged, with their levels.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
-
-impl Log {
-    fn errors(&self) -> Vec<String> {
-        let lines = self.0.lock().unwrap();
-        lines.iter().filter(|(level, _)| *level == Level::ERROR).map(|(_, line)| line.clone()).collect()
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.0.lock().unwrap().push((*event.metadata().level(), line.0));
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push_str(&format!("{field}={value:?} "));
-    }
 }
 
 /// Its answer is of something else than a transaction, and is recorded like any other.

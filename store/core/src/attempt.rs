@@ -1,18 +1,17 @@
 //! One run under one claim, as its handler sees it.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::belief::Belief;
-use crate::outbound::StepLabel;
+use crate::outbound::OpenSteps;
 use crate::time::BootInstant;
 use crate::transaction::{Attached, TransactionState};
 use crate::{FencingToken, Grant, Holder, Key, Lease, Nonce, RecordId, Recovery, Settings};
@@ -30,16 +29,18 @@ struct Inner {
     belief: Belief,
     finished: AtomicBool,
     renewal_due: AtomicU64,
+    fresh_place: AtomicUsize,
     serial: u64,
     /// Taken while a renewal is under way.
     renewing: tokio::sync::Mutex<()>,
     transaction: AtomicU8,
     transaction_limit: Lease,
+    /// What is recorded by its transaction, in bytes.
+    outcome_size: AtomicUsize,
     store_timeout: Duration,
     tracker: TaskTracker,
     attached: OnceLock<Attached>,
-    /// Steps that have begun and are not known to have failed.
-    steps: parking_lot::Mutex<BTreeSet<StepLabel>>,
+    steps: OpenSteps,
 }
 
 impl Attempt {
@@ -60,14 +61,16 @@ impl Attempt {
             belief: Belief::new(asked, grant.lease_left),
             finished: AtomicBool::new(false),
             renewal_due: AtomicU64::new(0),
+            fresh_place: AtomicUsize::new(0),
             serial,
             renewing: tokio::sync::Mutex::const_new(()),
             transaction: AtomicU8::new(TransactionState::None as u8),
-            transaction_limit: settings.transaction_limit,
+            transaction_limit: settings.transaction_limit_setting(),
+            outcome_size: AtomicUsize::new(0),
             store_timeout: settings.store_timeout,
             tracker: tracker.clone(),
             attached: OnceLock::new(),
-            steps: parking_lot::Mutex::default(),
+            steps: OpenSteps::default(),
         }))
     }
 
@@ -151,23 +154,28 @@ impl Attempt {
     /// failed for certain. Then its effect may have happened, and its key must not be free under [`Recovery::Hold`].
     #[must_use]
     pub fn has_open_step(&self) -> bool {
-        !self.0.steps.lock().is_empty()
+        self.0.steps.is_any()
     }
 
-    /// Counts a step as begun; whether it counted so before.
-    pub(crate) fn step_begins(&self, label: &StepLabel) -> bool {
-        !self.0.steps.lock().insert(label.clone())
-    }
-
-    /// A step is known to have failed, or not to have begun.
-    pub(crate) fn step_failed(&self, label: &StepLabel) {
-        self.0.steps.lock().remove(label);
+    pub(crate) fn steps(&self) -> &OpenSteps {
+        &self.0.steps
     }
 
     /// An outcome that is on record stays there, whatever becomes of another transaction of this attempt.
     pub(crate) fn set_transaction(&self, state: TransactionState) {
         let unless_committed = |now| (now != TransactionState::Committed as u8).then_some(state as u8);
         let _ = self.0.transaction.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_committed);
+    }
+
+    /// Its transaction is to record so many bytes.
+    pub(crate) fn set_outcome_size(&self, bytes: usize) {
+        self.0.outcome_size.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How many bytes its transaction recorded; 0 when it committed nothing.
+    pub(crate) fn committed_size(&self) -> usize {
+        let committed = self.transaction() == TransactionState::Committed;
+        if committed { self.0.outcome_size.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// How long a transaction of this attempt may take.
@@ -225,6 +233,15 @@ impl Attempt {
 
     pub(crate) fn renewal_due(&self) -> u64 {
         self.0.renewal_due.load(Ordering::Acquire)
+    }
+
+    /// Its place among those that the renewing task has not yet seen, if it is one of them. Under the lock on these.
+    pub(crate) fn fresh_place(&self) -> usize {
+        self.0.fresh_place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_fresh_place(&self, place: usize) {
+        self.0.fresh_place.store(place, Ordering::Relaxed);
     }
 
     pub(crate) fn set_renewal_due(&self, due: u64) {

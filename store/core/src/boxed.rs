@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::watch::Watch;
 use crate::{
     Claim, Claimed, Entry, Holder, Lease, List, Nonce, Outcome, Page, RecordId, Resolve, Resolved, Settled, Store,
     StoreError, Swept,
@@ -39,6 +40,7 @@ trait ErasedStore: Send + Sync {
     fn mark_in_doubt_boxed<'a>(&'a self, holder: &'a Holder, response: Option<&'a Outcome>) -> Boxed<'a, Settled>;
     fn abandon_boxed<'a>(&'a self, id: &'a RecordId, nonce: Nonce, dead_for: Duration) -> Boxed<'a, ()>;
     fn resolve_boxed<'a>(&'a self, resolve: &'a Resolve) -> Boxed<'a, Resolved>;
+    fn watch_boxed(&self, id: &RecordId) -> Watch;
     fn inspect_boxed<'a>(&'a self, id: &'a RecordId) -> Boxed<'a, Option<Entry>>;
     fn list_boxed<'a>(&'a self, list: &'a List) -> Boxed<'a, Page>;
     fn sweep_boxed(&self, limit: usize) -> Boxed<'_, Swept>;
@@ -65,6 +67,9 @@ impl<S: Store> ErasedStore for S {
     }
     fn resolve_boxed<'a>(&'a self, resolve: &'a Resolve) -> Boxed<'a, Resolved> {
         Box::pin(self.resolve(resolve))
+    }
+    fn watch_boxed(&self, id: &RecordId) -> Watch {
+        self.watch(id)
     }
     fn inspect_boxed<'a>(&'a self, id: &'a RecordId) -> Boxed<'a, Option<Entry>> {
         Box::pin(self.inspect(id))
@@ -98,6 +103,9 @@ impl Store for BoxStore {
     }
     async fn resolve(&self, resolve: &Resolve) -> Result<Resolved, StoreError> {
         self.0.resolve_boxed(resolve).await
+    }
+    fn watch(&self, id: &RecordId) -> Watch {
+        self.0.watch_boxed(id)
     }
     async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
         self.0.inspect_boxed(id).await

@@ -63,6 +63,16 @@ pub enum Claimed {
     Full,
 }
 
+impl Claimed {
+    /// How many bytes are on record that this answer tells of.
+    pub(crate) fn recorded_size(&self) -> usize {
+        match self {
+            Self::Replay { outcome, .. } | Self::InDoubt(Doubt { response: Some(outcome), .. }) => outcome.size(),
+            _ => 0,
+        }
+    }
+}
+
 /// Permission to run once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {

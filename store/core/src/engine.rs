@@ -4,16 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
+use crate::abandoning::Abandoning;
 use crate::held::Held;
-use crate::patience::{Pauses, within};
+use crate::patience::{Waiting, Within, within};
 use crate::renewals::Renewals;
 use crate::time::{BootInstant, LONGEST};
+use crate::waiters::Waiters;
 use crate::{
     Attempt, Claim, Claimed, Fingerprint, Grant, InFlight, Key, Nonce, RecordId, ScopeId, Settings, State, Store,
-    StoreError, StoreErrorKind, Timestamp, dead_for,
+    StoreError, StoreErrorKind, Timestamp, dead_for, observing,
 };
 
 /// A store together with the settings of one kind of work. Clones share everything.
@@ -28,16 +30,18 @@ pub(crate) struct Inner<St> {
     pub(crate) settings: Settings,
     pub(crate) renewals: Renewals,
     pub(crate) tracker: TaskTracker,
+    pub(crate) abandoning: Abandoning,
+    waiters: Waiters,
     serial: AtomicU64,
 }
 
 impl<St> Inner<St> {
     /// What an operation of the store answers, if it does within the store timeout.
-    pub(crate) async fn within_timeout<T>(
-        &self,
-        operation: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        within(self.settings.store_timeout, operation).await
+    pub(crate) fn within_timeout<T, F>(&self, operation: F) -> Within<F>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        within(self.settings.store_timeout, operation)
     }
 }
 
@@ -66,13 +70,15 @@ pub struct Operation {
     pub key_time: Option<Timestamp>,
     /// The most bytes its outcome may take in the store.
     pub room: u32,
+    /// What kind of work it is, for a [trace](crate::trace): never a key, nor anything of one request alone.
+    pub route: Option<Arc<str>>,
 }
 
 impl Operation {
     /// An operation with an opaque key whose outcome takes at most 64 KiB.
     #[must_use]
     pub const fn new(scope: ScopeId, key: Key, fingerprint: Fingerprint) -> Self {
-        Self { scope, key, fingerprint, key_time: None, room: 64 * 1024 }
+        Self { scope, key, fingerprint, key_time: None, room: 64 * 1024, route: None }
     }
 
     /// Which record it has.
@@ -92,22 +98,29 @@ pub enum Answer<St: Store> {
 }
 
 impl<St: Store> Engine<St> {
-    /// An engine over `store`.
+    /// An engine over `store`. Settings that do not fit together are no error here but in [`Settings::checked`]: end with it where
+    /// they are made. Here they are only complained about in the log.
     #[must_use]
     pub fn new(store: St, settings: Settings) -> Self {
-        Self::of(Arc::new(store), settings, TaskTracker::new())
+        settings.complain();
+        let engine = Self::of(Arc::new(store), settings, TaskTracker::new(), Waiters::default());
+        // Not the first, which complains.
+        engine.inner.serial.store(1, Ordering::Relaxed);
+        engine
     }
 
     /// An engine with other settings over the same store, for another kind of work. [`Engine::drain`] of either waits
-    /// for both.
+    /// for both, and duplicates that wait count for both.
     #[must_use]
     pub fn with_settings(&self, settings: Settings) -> Self {
-        Self::of(Arc::clone(&self.inner.store), settings, self.inner.tracker.clone())
+        let inner = &self.inner;
+        Self::of(Arc::clone(&inner.store), settings, inner.tracker.clone(), inner.waiters.clone())
     }
 
-    fn of(store: Arc<St>, settings: Settings, tracker: TaskTracker) -> Self {
+    fn of(store: Arc<St>, settings: Settings, tracker: TaskTracker, waiters: Waiters) -> Self {
         let renewals = Renewals::new();
-        Self { inner: Arc::new(Inner { store, settings, renewals, tracker, serial: AtomicU64::new(0) }) }
+        let (abandoning, serial) = (Abandoning::default(), AtomicU64::new(0));
+        Self { inner: Arc::new(Inner { store, settings, renewals, tracker, abandoning, waiters, serial }) }
     }
 
     /// The store.
@@ -131,15 +144,28 @@ impl<St: Store> Engine<St> {
     /// Waits until all tracked work has ended (handlers that a client left behind, recording and abandoning that is
     /// tried again in the background), for at most `limit`. True when nothing is left.
     ///
+    /// With a [trace](Settings::trace), the last tenth of the limit, at most a second, is the trace's: everything is written that arrived, what
+    /// still runs as if it had not run. A disk that takes longer is not waited for here, but by whoever drops the runtime or the last of the trace.
+    ///
     /// # Cancel safety
     /// May be dropped and called again.
     #[must_use = "work may be left"]
     pub async fn drain(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit.min(LONGEST);
         self.inner.tracker.close();
-        timeout(limit, self.inner.tracker.wait()).await.is_ok()
+        let Some(trace) = self.inner.settings.trace.clone() else {
+            return timeout_at(end, self.inner.tracker.wait()).await.is_ok();
+        };
+        let for_the_disk = (limit / 10).min(Duration::from_secs(1));
+        let ended = timeout_at(end - for_the_disk, self.inner.tracker.wait()).await.is_ok();
+        let written = timeout_at(end, tokio::task::spawn_blocking(move || trace.flush_all())).await;
+        if written.is_err() {
+            tracing::warn!("the trace is not all written yet");
+        }
+        ended
     }
 
-    /// Asks to run `operation`, waiting while it is in flight if the settings say so.
+    /// Asks to run `operation`, waiting while it is in flight if the settings say so and not [too many](Settings::max_waiting) wait.
     ///
     /// # Errors
     /// [`StoreError`] when the store could not say. The claim is then abandoned in the background until the store
@@ -149,6 +175,20 @@ impl<St: Store> Engine<St> {
     /// Dropped while the store is asked: the claim is abandoned in the background. Dropped while waiting for another
     /// attempt to end: nothing is left.
     pub async fn claim(&self, operation: &Operation) -> Result<Answer<St>, StoreError> {
+        let arrival = self.inner.settings.trace.as_ref().and_then(|trace| trace.arrival(operation));
+        match self.decide(operation).await? {
+            Answer::Run(held) => Ok(Answer::Run(held.traced(arrival))),
+            Answer::DoNot(claimed) => {
+                observing::duplicate(&claimed, operation);
+                if let Some(arrival) = arrival {
+                    arrival.answered(claimed.recorded_size());
+                }
+                Ok(Answer::DoNot(claimed))
+            }
+        }
+    }
+
+    async fn decide(&self, operation: &Operation) -> Result<Answer<St>, StoreError> {
         let settings = &self.inner.settings;
         if settings.renew {
             self.inner.renewals.ensure_running(&self.downgrade(), settings.renewal_interval()).await;
@@ -158,29 +198,38 @@ impl<St: Store> Engine<St> {
             InFlight::Reject => None,
             InFlight::Wait(limit) => Some(Instant::now() + limit.min(LONGEST)),
         };
-        let mut pauses = Pauses::of_a_waiter();
+        let mut waiting = Waiting::new();
+        let mut place = None;
         loop {
             let asked = BootInstant::now();
-            match self.ask(&claim).await? {
+            let (claimed, has_copy) = self.ask(&mut claim).await?;
+            match claimed {
                 Claimed::Granted(grant) if BootInstant::now() < asked.after(grant.lease_left) => {
-                    return Ok(Answer::Run(self.hold(operation, &claim, &grant, asked)));
+                    return Ok(Answer::Run(self.hold(operation, &claim, &grant, asked).copied(has_copy)));
                 }
                 Claimed::Refused => claim.nonce = Nonce::random(),
                 // The lease was over before we learned of it: the first reply was lost, or this process stood still. Nothing
                 // ran under this nonce.
                 Claimed::Granted(grant) => {
-                    self.abandon_and_rename(&mut claim).await?;
+                    Box::pin(self.abandon_and_rename(&mut claim)).await?;
                     if !grant.lease_left.is_zero() {
                         return Err(StoreError::timeout());
                     }
                 }
-                Claimed::InDoubt(doubt) if doubt.own => self.abandon_and_rename(&mut claim).await?,
+                Claimed::InDoubt(doubt) if doubt.own => Box::pin(self.abandon_and_rename(&mut claim)).await?,
                 Claimed::InFlight { lease_left } => {
                     let now = Instant::now();
                     let Some(end) = give_up.filter(|end| *end > now) else {
                         return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
                     };
-                    sleep(pauses.next_pause().min(end - now)).await;
+                    place = place.or_else(|| self.inner.waiters.sit(settings.max_waiting));
+                    if place.is_none() {
+                        metrics::counter!("idempotency_waits_refused_total").increment(1);
+                        return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
+                    }
+                    // No hint comes when a lease ends.
+                    let watch = || self.inner.store.watch(&claim.id);
+                    Box::pin(waiting.until_next(watch, lease_left.min(end - now))).await;
                 }
                 answer => return Ok(Answer::DoNot(answer)),
             }
@@ -196,14 +245,15 @@ impl<St: Store> Engine<St> {
     /// # Cancel safety
     /// As [`Engine::claim`].
     pub async fn look(&self, operation: &Operation) -> Result<Claimed, StoreError> {
-        let claim = self.claim_of(operation);
+        let mut claim = self.claim_of(operation);
         let entry = self.inner.within_timeout(self.inner.store.inspect(&claim.id)).await?;
         // A claim beside an attempt that runs could take it over.
         let answered = entry.is_some_and(|e| matches!(e.state, State::Completed | State::Tombstone | State::InDoubt));
-        let answer = if answered { self.ask(&claim).await? } else { Claimed::InFlight { lease_left: Duration::ZERO } };
+        let answer =
+            if answered { self.ask(&mut claim).await?.0 } else { Claimed::InFlight { lease_left: Duration::ZERO } };
         if let Claimed::Granted(_) = answer {
             // Forgotten between the two questions.
-            self.abandon_until_answered(claim.id, claim.nonce);
+            self.inner.abandon_until_answered(claim.id, claim.nonce);
             return Ok(Claimed::InFlight { lease_left: Duration::ZERO });
         }
         Ok(answer)
@@ -223,11 +273,12 @@ impl<St: Store> Engine<St> {
     }
 
     fn hold(&self, operation: &Operation, claim: &Claim, grant: &Grant, asked: BootInstant) -> Held<St> {
-        if grant.possible_escape {
-            tracing::warn!(record_id = %claim.id, "a record in doubt was forgotten: its effect may happen twice");
-            metrics::counter!("idempotency_possible_escapes_total").increment(1);
-        }
+        observing::granted(claim, grant, operation);
         let serial = self.inner.serial.fetch_add(1, Ordering::Relaxed);
+        if serial == 0 {
+            // Not earlier: those who set one after the other pass by settings that do not fit yet.
+            self.inner.settings.complain();
+        }
         let named = (claim.id, claim.nonce);
         let around = (&self.inner.settings, &self.inner.tracker);
         let attempt = Attempt::new(operation.key.clone(), named, grant, asked, serial, around);
@@ -238,56 +289,55 @@ impl<St: Store> Engine<St> {
     }
 
     /// One claim, within the store timeout. A connection that turns out to be broken gets one more try under the
-    /// same nonce, which is safe.
-    async fn ask(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+    /// same nonce, which is safe. When that one is answered without a grant, the first may still arrive: its nonce is
+    /// abandoned, and the claim has a new one. Also tells whether a copy of this claim may still arrive under its nonce.
+    async fn ask(&self, claim: &mut Claim) -> Result<(Claimed, bool), StoreError> {
         let guard = AbandonOnDrop { engine: self, claim };
         let store = &self.inner.store;
+        let mut first_is_out = false;
         let asked = self.inner.within_timeout(async {
             match store.claim(claim).await {
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => match store.claim(claim).await {
-                    // The second try was not carried out; the first may have been.
-                    Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
-                    answer => answer,
-                },
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => {
+                    first_is_out = true;
+                    match Box::pin(store.claim(claim)).await {
+                        // The second try was not carried out; the first may have been.
+                        Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
+                        // Nobody but the store itself can have given up a grant of the first: under another nonce it would do so
+                        // again, and again.
+                        Ok(Claimed::Refused) => Err(error),
+                        answer => answer,
+                    }
+                }
                 answer => answer,
             }
         });
         let answer = asked.await;
-        // Busy says for certain that nothing was carried out; every other error may hide a grant.
-        if !answer.as_ref().is_err_and(|error| error.kind() != StoreErrorKind::Busy) {
+        let may_hide_a_grant = match &answer {
+            // Busy says for certain that nothing was carried out.
+            Err(error) => error.kind() != StoreErrorKind::Busy,
+            // A copy of what was granted is granted again while it is held (see `Held::superseded`), and one of a dead nonce or of
+            // one in doubt never.
+            Ok(Claimed::Granted(_) | Claimed::Refused) => false,
+            Ok(Claimed::InDoubt(doubt)) if doubt.own => false,
+            Ok(_) => first_is_out,
+        };
+        if may_hide_a_grant {
+            drop(guard);
+            claim.nonce = Nonce::random();
+        } else {
             std::mem::forget(guard);
         }
-        answer
+        answer.map(|claimed| (claimed, first_is_out))
     }
 
     /// Gives up a grant of our own that is past its lease, and takes a new name.
     async fn abandon_and_rename(&self, claim: &mut Claim) -> Result<(), StoreError> {
+        let guard = AbandonOnDrop { engine: self, claim };
         let dead = dead_for(self.inner.settings.store_timeout);
         self.inner.within_timeout(self.inner.store.abandon(&claim.id, claim.nonce, dead)).await?;
+        std::mem::forget(guard);
         claim.nonce = Nonce::random();
         Ok(())
-    }
-
-    /// Abandons in the background until the store answers; a drain waits for it.
-    fn abandon_until_answered(&self, id: RecordId, nonce: Nonce) {
-        // Outside a runtime (a future dropped after its runtime is gone) there is nobody to do it.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let inner = Arc::clone(&self.inner);
-        let abandon = async move {
-            let dead = dead_for(inner.settings.store_timeout);
-            let mut pauses = Pauses::in_background();
-            loop {
-                match inner.within_timeout(inner.store.abandon(&id, nonce, dead)).await {
-                    Ok(()) => return,
-                    Err(error) if error.is_final() => {
-                        return tracing::error!(record_id = %id, %error, "a claim cannot be abandoned");
-                    }
-                    Err(_) => pauses.pause().await,
-                }
-            }
-        };
-        metrics::counter!("idempotency_claims_abandoned_total").increment(1);
-        self.inner.tracker.spawn_on(abandon, &runtime);
     }
 
     pub(crate) fn downgrade(&self) -> Weak<Inner<St>> {
@@ -303,6 +353,6 @@ struct AbandonOnDrop<'e, St: Store> {
 
 impl<St: Store> Drop for AbandonOnDrop<'_, St> {
     fn drop(&mut self) {
-        self.engine.abandon_until_answered(self.claim.id, self.claim.nonce);
+        self.engine.inner.abandon_until_answered(self.claim.id, self.claim.nonce);
     }
 }

@@ -19,6 +19,7 @@ use crate::outbound::{
     BeginCall, Begun, EndCall, Ended, ListSteps, ResolveStep, StepLabel, StepPage, StepResolved, StepView, Steps,
 };
 use crate::transaction::{CommitFailure, Fate, TransactionalStore};
+use crate::watch::{Watch, Watchers};
 use crate::{
     Acquired, Ask, Claim, Claimed, Entry, Holder, Lease, LeaseEntry, LeaseHolder, Leases, List, Nonce, Outcome, Page,
     RecordId, Resolve, Resolved, Resource, Settled, Store, StoreError, StoreErrorKind, Swept,
@@ -37,6 +38,7 @@ pub enum Op {
     MarkInDoubt,
     Abandon,
     Resolve,
+    Watch,
     Inspect,
     List,
     Sweep,
@@ -59,6 +61,8 @@ pub enum Fault {
     Fail,
     /// The connection turns out to be broken: it is not carried out, and fails as a pool does whose server went away.
     Disconnect,
+    /// The same, but what was sent arrives so much later and is carried out then.
+    DisconnectLate(Duration),
     /// It is carried out, and its reply is lost to an error.
     LoseReply,
     /// It is not carried out and never answers.
@@ -76,6 +80,8 @@ pub enum Fault {
 pub struct FaultyStore<S> {
     store: Arc<S>,
     plan: Arc<Mutex<Plan>>,
+    /// Where those sit that are told of nothing.
+    deaf: Watchers<()>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +93,7 @@ struct Plan {
 
 impl<S> Clone for FaultyStore<S> {
     fn clone(&self) -> Self {
-        Self { store: Arc::clone(&self.store), plan: Arc::clone(&self.plan) }
+        Self { store: Arc::clone(&self.store), plan: Arc::clone(&self.plan), deaf: self.deaf.clone() }
     }
 }
 
@@ -95,7 +101,7 @@ impl<S> FaultyStore<S> {
     /// Behaves until told otherwise.
     #[must_use]
     pub fn new(store: S) -> Self {
-        Self { store: Arc::new(store), plan: Arc::default() }
+        Self { store: Arc::new(store), plan: Arc::default(), deaf: Watchers::new() }
     }
 
     /// The store inside.
@@ -140,16 +146,33 @@ impl<S> FaultyStore<S> {
         next.or_else(|| plan.always.get(&op).copied())
     }
 
+    /// One that fails is told that there are no hints; whatever else goes wrong, hints are promised and never come.
+    fn watch(&self, watch: impl FnOnce(&S) -> Watch) -> Watch {
+        match self.fault(Op::Watch) {
+            None => watch(&self.store),
+            Some(Fault::Fail | Fault::Disconnect) => Watch::none(),
+            Some(_) => self.deaf.watch(&()),
+        }
+    }
+
     async fn run<T, F>(&self, op: Op, call: impl FnOnce(Arc<S>) -> F + Send) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
         let fault = self.fault(op);
-        let work = call(Arc::clone(&self.store));
+        // Boxed: each of the arms below would have room for it on the stack.
+        let work = Box::pin(call(Arc::clone(&self.store)));
         match fault {
             None => work.await,
-            Some(Fault::Disconnect) => Err(StoreError::new(StoreErrorKind::Unavailable, "made to be cut off")),
+            Some(Fault::Disconnect) => Err(cut_off()),
+            Some(Fault::DisconnectLate(delay)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    work.await
+                });
+                Err(cut_off())
+            }
             Some(Fault::Fail) => Err(failed("the operation was made to fail")),
             Some(Fault::LoseReply) => {
                 work.await?;
@@ -175,6 +198,10 @@ impl<S> FaultyStore<S> {
             }
         }
     }
+}
+
+fn cut_off() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, "made to be cut off")
 }
 
 fn failed(what: &'static str) -> StoreError {
@@ -218,6 +245,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Op::Resolve, move |store| async move { store.resolve(&resolve).await }).await
     }
 
+    fn watch(&self, id: &RecordId) -> Watch {
+        self.watch(|store| store.watch(id))
+    }
+
     async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
         let id = *id;
         self.run(Op::Inspect, move |store| async move { store.inspect(&id).await }).await
@@ -252,6 +283,10 @@ impl<S: Leases> Leases for FaultyStore<S> {
     async fn abandon(&self, resource: &Resource, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
         let resource = resource.clone();
         self.run(Op::Abandon, move |leases| async move { leases.abandon(&resource, nonce, dead_for).await }).await
+    }
+
+    fn watch(&self, resource: &Resource) -> Watch {
+        self.watch(|leases| leases.watch(resource))
     }
 
     async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseEntry>, StoreError> {

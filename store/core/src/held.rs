@@ -2,7 +2,8 @@
 
 use crate::engine::Inner;
 use crate::patience::Pauses;
-use crate::{Attempt, Engine, Outcome, Recovery, Settled, Store, StoreError, dead_for};
+use crate::trace::Arrival;
+use crate::{Attempt, Engine, Holder, Outcome, Recovery, Settled, Store, StoreError, dead_for};
 use std::sync::Arc;
 
 /// Permission to run, kept by renewing until it is settled by one of its methods.
@@ -13,6 +14,9 @@ use std::sync::Arc;
 pub struct Held<St: Store> {
     engine: Engine<St>,
     attempt: Attempt,
+    arrival: Option<Arrival>,
+    /// A copy of the claim may still arrive.
+    has_copy: bool,
 }
 
 /// What became of settling an attempt.
@@ -35,7 +39,26 @@ enum Settlement {
 
 impl<St: Store> Held<St> {
     pub(crate) fn new(engine: Engine<St>, attempt: Attempt) -> Self {
-        Self { engine, attempt }
+        Self { engine, attempt, arrival: None, has_copy: false }
+    }
+
+    /// The same, with its line of the trace.
+    pub(crate) fn traced(mut self, arrival: Option<Arrival>) -> Self {
+        self.arrival = arrival;
+        self
+    }
+
+    /// The same, of a claim of which a copy may still arrive.
+    pub(crate) fn copied(mut self, has_copy: bool) -> Self {
+        self.has_copy = has_copy;
+        self
+    }
+
+    /// Writes the line: the work has ended, and so many bytes are to be recorded of it.
+    fn trace(&mut self, size: usize) {
+        if let Some(arrival) = self.arrival.take() {
+            arrival.ran(self.attempt.started().elapsed(), size);
+        }
     }
 
     /// The attempt that may run.
@@ -82,11 +105,15 @@ impl<St: Store> Held<St> {
         self.settle(Settlement::InDoubt(response)).await
     }
 
-    async fn settle(self, settlement: Settlement) -> Recorded {
+    async fn settle(mut self, settlement: Settlement) -> Recorded {
+        self.trace(match &settlement {
+            Settlement::Complete(outcome) | Settlement::InDoubt(Some(outcome)) => outcome.size(),
+            Settlement::Release | Settlement::InDoubt(None) => 0,
+        });
         match settle_once(&self.engine.inner, &self.attempt, &settlement).await {
             Ok(Settled::Applied | Settled::AlreadyApplied) => Recorded::Applied,
             Ok(Settled::Superseded) => {
-                superseded(&self.attempt);
+                self.superseded();
                 Recorded::Superseded
             }
             Err(error) => {
@@ -106,17 +133,24 @@ impl<St: Store> Held<St> {
         loop {
             pauses.pause().await;
             match settle_once(&inner, &self.attempt, &settlement).await {
-                Ok(Settled::Superseded) => return superseded(&self.attempt),
+                Ok(Settled::Superseded) => return self.superseded(),
                 Ok(_) => return,
                 Err(error) => tracing::debug!(attempt = ?self.attempt, %error, "still not recorded"),
             }
         }
     }
-}
 
-fn superseded(attempt: &Attempt) {
-    tracing::warn!(?attempt, "superseded: what is on record counts");
-    metrics::counter!("idempotency_superseded_total").increment(1);
+    fn superseded(&self) {
+        let attempt = &self.attempt;
+        tracing::warn!(?attempt, "superseded: what is on record counts");
+        metrics::counter!("idempotency_superseded_total").increment(1);
+        if self.has_copy {
+            // When whoever came after us has freed the key, it would be granted, to nobody. What is granted under this nonce now is such
+            // a grant: this attempt has ended, and its own was taken over.
+            let Holder { id, nonce, .. } = *attempt.holder();
+            self.engine.inner.abandon_until_answered(id, nonce);
+        }
+    }
 }
 
 async fn settle_once<St: Store>(
@@ -139,5 +173,6 @@ async fn settle_once<St: Store>(
 impl<St: Store> Drop for Held<St> {
     fn drop(&mut self) {
         self.engine.inner.renewals.stop(&self.attempt);
+        self.trace(self.attempt.committed_size());
     }
 }

@@ -28,6 +28,10 @@ impl ScopeId {
         }
         Self(bytes.into())
     }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// Says how long the scope is and nothing of what it says.

@@ -18,7 +18,17 @@ use std::sync::Arc;
 /// # Ok::<(), idempotency::InvalidKey>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key(Arc<str>);
+pub struct Key(Text);
+
+/// One text has one form: it is `Short` if it is short enough.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Text {
+    /// With its length. Long enough for a UUID, and costs no allocation.
+    Short(u8, [u8; SHORT]),
+    Long(Arc<str>),
+}
+
+const SHORT: usize = 38;
 
 impl Key {
     /// Parses a key by the default [`KeyRules`].
@@ -32,14 +42,25 @@ impl Key {
     /// The key's text. Secret enough to keep out of logs: stores see only its hash.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            // Only ASCII is let in.
+            Text::Short(length, bytes) => str::from_utf8(&bytes[..usize::from(*length)]).unwrap_or_default(),
+            Text::Long(text) => text,
+        }
+    }
+
+    fn of(text: &str) -> Self {
+        let mut bytes = [0; SHORT];
+        let Some(start) = bytes.get_mut(..text.len()) else { return Self(Text::Long(text.into())) };
+        start.copy_from_slice(text.as_bytes());
+        Self(Text::Short(text.len() as u8, bytes))
     }
 }
 
 /// Says how long the key is and nothing of what it says, so that a log holds no raw keys.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({} bytes)", self.0.len())
+        write!(f, "Key({} bytes)", self.as_str().len())
     }
 }
 
@@ -79,7 +100,7 @@ impl KeyRules {
         if !text.bytes().all(|b| matches!(b, 0x20..=0x7E)) {
             return Err(InvalidKey::Charset);
         }
-        Ok(Key(text.into()))
+        Ok(Key::of(text))
     }
 }
 
@@ -111,4 +132,23 @@ pub enum InvalidKey {
     /// A byte outside visible ASCII and space.
     #[error("the key holds a character that is not visible ASCII")]
     Charset,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_key_says_what_was_parsed_however_long_it_is() {
+        let text = "k".repeat(255);
+        let keys: HashSet<Key> = (1..=255).map(|length| Key::parse(&text[..length]).unwrap()).collect();
+        assert_eq!(keys.len(), 255);
+        for length in [1, SHORT - 1, SHORT, SHORT + 1, 255] {
+            let key = Key::parse(&text[..length]).unwrap();
+            assert_eq!(key.as_str(), &text[..length]);
+            assert!(keys.contains(&key));
+        }
+    }
 }

@@ -36,6 +36,7 @@
 //! What each store operation answers in each state is in [`protocol`]; a store is held against it by the
 //! conformance suite (feature `conformance`, which also has a store that misbehaves on command).
 
+mod abandoning;
 mod attempt;
 mod belief;
 mod boxed;
@@ -51,6 +52,7 @@ mod identity;
 mod key;
 mod leases;
 mod life;
+mod observing;
 pub mod outbound;
 mod outcome;
 mod patience;
@@ -66,7 +68,10 @@ mod sweeper;
 mod ticket;
 pub mod time;
 mod token;
+pub mod trace;
 pub mod transaction;
+mod waiters;
+pub mod watch;
 
 pub use attempt::Attempt;
 pub use boxed::BoxStore;

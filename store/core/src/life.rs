@@ -18,11 +18,13 @@ pub enum Recovery {
     Rerun,
 }
 
-/// How long a completed record is remembered. Both windows count from completion.
+/// How long a completed record is remembered. Both windows count from completion, and neither is renewed unless
+/// [`renewed_up_to`](Self::renewed_up_to) says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     response: Duration,
     tombstone: Duration,
+    renewal_cap: Option<Duration>,
 }
 
 impl Windows {
@@ -41,7 +43,47 @@ impl Windows {
                 why: "it covers the response window",
             });
         }
-        Ok(Self { response, tombstone })
+        Ok(Self { response, tombstone, renewal_cap: None })
+    }
+
+    /// A hit on a tombstone renews its window: the fact is kept for a tombstone window from that hit on, but for no longer than
+    /// `cap` from completion. Default: no hit renews anything. Four tombstone windows are a cap to begin with.
+    ///
+    /// *What it buys*: the tombstone window need not cover the whole horizon of those who retry, only the response window and
+    /// their largest gap between two retries. Svix tries for 27.6 h and never pauses for more than 10 h; SNS before a queue tries for 23
+    /// days, every 20 s.
+    ///
+    /// *What it costs*: a write for a hit, and the record for as long as somebody goes on asking, up to the cap.
+    ///
+    /// 1. The setting of the claim that hits decides, not the record's, and it can only lengthen.
+    /// 2. Only what is answered as executed renews: not a replay, a mismatch or a look at the record. The age that a duplicate is told goes on
+    ///    counting from completion.
+    /// 3. A renewal that gains less than a hundredth of the tombstone window is not written. So what is promised after a hit
+    ///    is 99 hundredths of it.
+    /// 4. The hit is answered in any case. When the write fails, or takes a database more than half a second, it is not waited for and may
+    ///    be lost, as if that hit had not been.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), idempotency::time::InvalidDuration> {
+    /// use std::time::Duration;
+    ///
+    /// use idempotency::Windows;
+    ///
+    /// const HOUR: Duration = Duration::from_secs(3600);
+    /// let windows = Windows::new(HOUR, 12 * HOUR)?.renewed_up_to(48 * HOUR)?;
+    /// # let _ = windows;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidDuration`] for a cap below the tombstone window or above 36500 days.
+    pub fn renewed_up_to(self, cap: Duration) -> Result<Self, InvalidDuration> {
+        check("the cap of renewals", cap)?;
+        if cap < self.tombstone {
+            return Err(InvalidDuration::RenewalCap { cap, tombstone: self.tombstone });
+        }
+        Ok(Self { renewal_cap: Some(cap), ..self })
     }
 
     /// How long the full outcome is kept. Default 24 h.
@@ -55,11 +97,18 @@ impl Windows {
     pub const fn tombstone(&self) -> Duration {
         self.tombstone
     }
+
+    /// How long hits may keep a tombstone, counted from completion, if they renew it: see [`Windows::renewed_up_to`].
+    #[must_use]
+    pub const fn renewal_cap(&self) -> Option<Duration> {
+        self.renewal_cap
+    }
 }
 
 impl Default for Windows {
     fn default() -> Self {
-        Self { response: Duration::from_secs(24 * 3600), tombstone: Duration::from_secs(30 * 86_400) }
+        let (response, tombstone) = (Duration::from_secs(24 * 3600), Duration::from_secs(30 * 86_400));
+        Self { response, tombstone, renewal_cap: None }
     }
 }
 
@@ -82,6 +131,13 @@ impl KeyClass {
 }
 
 /// The oldest and newest that a time-ordered key may be when it is claimed.
+///
+/// # Where keys were opaque before
+/// A record that was made without an age limit raises no floor when it is forgotten. So that a late duplicate never runs again is promised for keys
+/// dated later than the moment at which the limit was switched on **everywhere** plus the drift. Older ones may have run, may be forgotten, and run again
+/// while they are young enough. Switch the limit on with a maximum age and a drift that together are no longer than the tombstone window
+/// that was in force until then: a key that is dated right to within the drift is then too old before its record is forgotten. Raise the maximum age, if
+/// at all, when it has been on for the new maximum age and the drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgeLimit {
     /// A key at least this old is refused when no record answers for it.
@@ -116,7 +172,8 @@ impl Life {
         Self { recovery, windows, age: None }
     }
 
-    /// The same with an age limit for time-ordered keys, for claims of at most `lease`.
+    /// The same with an age limit for time-ordered keys, for claims of at most `lease`. On keys that were opaque until now it has a
+    /// condition: see [`AgeLimit`].
     ///
     /// # Errors
     /// [`InvalidDuration`] when a duration is out of range, or when the tombstone window does not cover
@@ -138,7 +195,24 @@ impl Life {
     /// From parts that a store read back from its own record, without checking them again.
     #[must_use]
     pub fn from_stored(recovery: Recovery, response: Duration, tombstone: Duration, age: Option<AgeLimit>) -> Self {
-        Self { recovery, windows: Windows { response, tombstone }, age }
+        Self { recovery, windows: Windows { response, tombstone, renewal_cap: None }, age }
+    }
+
+    /// The same with another recovery.
+    #[must_use]
+    pub fn with_recovery(self, recovery: Recovery) -> Self {
+        Self { recovery, ..self }
+    }
+
+    /// The same with other windows, without checking that they cover the age limit: see [`Settings::checked`](crate::Settings::checked).
+    #[must_use]
+    pub fn with_windows(self, windows: Windows) -> Self {
+        Self { windows, ..self }
+    }
+
+    /// The fact of execution is kept for so long from now on.
+    pub(crate) fn set_tombstone_window(&mut self, tombstone: Duration) {
+        self.windows.tombstone = tombstone;
     }
 
     /// What happens after an attempt without a known outcome.

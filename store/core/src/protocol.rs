@@ -19,8 +19,23 @@ use crate::{
 pub enum Decision {
     /// This answer; nothing is written.
     Answer(Claimed),
+    /// It was executed, which is the answer, and the hit renews the tombstone's window: [`prolong`] the record. When that cannot be
+    /// written, it is the answer all the same.
+    Prolong(Tombstone),
     /// [`grant`] it, if there is room.
     Grant,
+}
+
+impl Decision {
+    /// The answer; none for a grant.
+    #[must_use]
+    pub fn answer(self) -> Option<Claimed> {
+        match self {
+            Self::Answer(claimed) => Some(claimed),
+            Self::Prolong(tombstone) => Some(Claimed::Executed(tombstone)),
+            Self::Grant => None,
+        }
+    }
 }
 
 /// Decides a claim. `floor` is the time at and below which keys of the claim's class are too old
@@ -48,12 +63,18 @@ pub fn decide(record: Option<&Record>, claim: &Claim, now: Timestamp, floor: Tim
         (Standing::Completed { outcome, time_left }, _) => {
             Decision::Answer(Claimed::Replay { outcome: outcome.clone(), completed_at: record.since, age, time_left })
         }
-        (Standing::Tombstone { outcome }, _) => Decision::Answer(Claimed::Executed(Tombstone {
-            status: outcome.status(),
-            completed_at: record.since,
-            age,
-            location: outcome.location().map(Into::into),
-        })),
+        (Standing::Tombstone { outcome }, _) => {
+            let tombstone = Tombstone {
+                status: outcome.status(),
+                completed_at: record.since,
+                age,
+                location: outcome.location().map(Into::into),
+            };
+            match prolonged(record, claim, now) {
+                Some(_) => Decision::Prolong(tombstone),
+                None => Decision::Answer(Claimed::Executed(tombstone)),
+            }
+        }
         (Standing::InFlight { lease_left }, Some(token)) if own => granted_again(record, token, lease_left),
         (Standing::LeaseEnded, Some(token)) if own => granted_again(record, token, Duration::ZERO),
         (Standing::InDoubt { since, response }, Some(token)) => Decision::Answer(Claimed::InDoubt(Doubt {
@@ -138,6 +159,34 @@ pub fn grant(record: Option<Record>, claim: &Claim, now: Timestamp) -> (Record, 
     };
     (record, grant)
 }
+
+/// Renews the window of a tombstone for a claim that hits it. `Applied` if the record is to be written: it is still one, and it
+/// gains enough. A payload that is over and still there is left to the sweep, which sees to it that nothing of it remains.
+#[must_use]
+pub fn prolong(record: Option<&mut Record>, claim: &Claim, now: Timestamp) -> Settled {
+    let Some(record) = record else { return Settled::Superseded };
+    let is_tombstone = matches!(record.standing(now), Standing::Tombstone { .. });
+    if !is_tombstone || record.fingerprint != claim.fingerprint {
+        return Settled::Superseded;
+    }
+    let Some(window) = prolonged(record, claim, now) else { return Settled::AlreadyApplied };
+    if let Some(life) = &mut record.life {
+        life.set_tombstone_window(window);
+    }
+    Settled::Applied
+}
+
+/// The tombstone window after a hit by this claim, from completion, if its settings renew it and that is worth a write.
+fn prolonged(record: &Record, claim: &Claim, now: Timestamp) -> Option<Duration> {
+    let windows = claim.life.windows();
+    let cap = windows.renewal_cap()?;
+    let stored = record.life.as_ref()?.windows().tombstone();
+    let window = (now.since(record.since) + windows.tombstone()).min(cap);
+    (window.saturating_sub(stored) >= windows.tombstone() / LEAST_GAIN).then_some(window)
+}
+
+/// The part of a tombstone window that a renewal gains at least. It bounds the writes for a key that is asked for all the time.
+const LEAST_GAIN: u32 = 100;
 
 /// Completes: late is fine while nobody took over. Never inserts.
 #[must_use]

@@ -23,6 +23,8 @@ pub(crate) struct Renewals {
 
 #[derive(Default)]
 struct Queue {
+    /// Those that came since the task last looked, in no order: most end before it looks again.
+    fresh: Vec<Attempt>,
     /// By due time in microseconds since `base`, and serial number.
     due: BTreeMap<(u64, u64), Attempt>,
     task: Option<JoinHandle<()>>,
@@ -51,42 +53,61 @@ impl Renewals {
 
     /// Keeps `attempt` renewed until [`Renewals::stop`].
     pub(crate) fn start(&self, attempt: &Attempt, every: Duration) {
+        attempt.set_renewal_due(self.micros(attempt.started() + every));
         let mut queue = self.queue.lock();
-        self.put(&mut queue, attempt, Instant::now() + every);
+        attempt.set_fresh_place(queue.fresh.len());
+        queue.fresh.push(attempt.clone());
     }
 
     /// The attempt is over.
     pub(crate) fn stop(&self, attempt: &Attempt) {
         let mut queue = self.queue.lock();
         attempt.finish();
-        queue.due.remove(&(attempt.renewal_due(), attempt.serial()));
+        let place = attempt.fresh_place();
+        if queue.fresh.get(place).is_none_or(|fresh| fresh.serial() != attempt.serial()) {
+            queue.due.remove(&(attempt.renewal_due(), attempt.serial()));
+            return;
+        }
+        queue.fresh.swap_remove(place);
+        if let Some(moved) = queue.fresh.get(place) {
+            moved.set_fresh_place(place);
+        }
     }
 
     /// Puts an attempt back after a renewal, unless it ended meanwhile.
     fn again(&self, attempt: &Attempt, at: Instant) {
         let mut queue = self.queue.lock();
         if !attempt.is_finished() {
-            self.put(&mut queue, attempt, at);
+            attempt.set_renewal_due(self.micros(at));
+            queue.put(attempt.clone());
             self.sooner.notify_one();
         }
     }
 
-    fn put(&self, queue: &mut Queue, attempt: &Attempt, at: Instant) {
-        let due = u64::try_from(at.saturating_duration_since(self.base).as_micros()).unwrap_or(u64::MAX);
-        attempt.set_renewal_due(due);
-        queue.due.insert((due, attempt.serial()), attempt.clone());
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.base).as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// When the first one is due of all that have come by now.
     fn first_due(&self) -> Option<Instant> {
-        let queue = self.queue.lock();
+        let mut queue = self.queue.lock();
+        while let Some(attempt) = queue.fresh.pop() {
+            queue.put(attempt);
+        }
         queue.due.keys().next().map(|(due, _)| self.base + Duration::from_micros(*due))
     }
 
     fn take_due(&self) -> Vec<Attempt> {
-        let now = u64::try_from(self.base.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = self.micros(Instant::now());
         let mut queue = self.queue.lock();
         let later = queue.due.split_off(&(now + 1, 0));
         std::mem::replace(&mut queue.due, later).into_values().collect()
+    }
+}
+
+impl Queue {
+    fn put(&mut self, attempt: Attempt) {
+        self.due.insert((attempt.renewal_due(), attempt.serial()), attempt);
     }
 }
 
@@ -98,7 +119,8 @@ impl Drop for Renewals {
     }
 }
 
-/// Looks at least every half interval, so that a new attempt, due after a whole one, need not wake anybody.
+/// Looks at least every half interval, so that a new attempt, due after a whole one, need not wake anybody, nor stand in any order
+/// before.
 async fn renew_when_due<St: Store>(engine: Weak<Inner<St>>, every: Duration) {
     loop {
         let Some(inner) = engine.upgrade() else { return };
@@ -141,5 +163,53 @@ async fn renew<St: Store>(engine: Weak<Inner<St>>, attempt: Attempt) {
             metrics::counter!("idempotency_renewals_failed_total").increment(1);
             inner.renewals.again(&attempt, Instant::now() + lease.length() / 10);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::{FencingToken, Grant, Key, Nonce, RecordId, Recovery, ScopeId, Settings, Timestamp};
+
+    const EVERY: Duration = Duration::from_secs(10);
+
+    fn attempt(serial: u64) -> Attempt {
+        let key = Key::parse("k").unwrap();
+        let named = (RecordId::new(&ScopeId::global(), &key), Nonce::random());
+        let token = FencingToken::after(None, Timestamp::from_micros(1));
+        let grant =
+            Grant { token, attempt: 1, lease_left: EVERY * 3, recovery: Recovery::Hold, possible_escape: false };
+        Attempt::new(key, named, &grant, BootInstant::now(), serial, (&Settings::default(), &TaskTracker::new()))
+    }
+
+    /// The serial numbers of those that the queue keeps.
+    fn kept(renewals: &Renewals) -> Vec<u64> {
+        let queue = renewals.queue.lock();
+        let mut kept: Vec<u64> = queue.fresh.iter().chain(queue.due.values()).map(Attempt::serial).collect();
+        kept.sort_unstable();
+        kept
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_ends_is_kept_no_longer_and_the_others_are() {
+        let renewals = Renewals::new();
+        let attempts: Vec<Attempt> = (0..6).map(attempt).collect();
+        let (first, later) = attempts.split_at(5);
+        first.iter().for_each(|attempt| renewals.start(attempt, EVERY));
+        renewals.stop(&attempts[1]);
+        renewals.stop(&attempts[4]); // which has its place by now
+        assert_eq!(kept(&renewals), [0, 2, 3]);
+
+        // Now they stand in their order, and one that comes does not yet.
+        assert_eq!(renewals.first_due(), Some(renewals.base + EVERY));
+        later.iter().for_each(|attempt| renewals.start(attempt, EVERY));
+        renewals.stop(&attempts[0]);
+        assert_eq!(kept(&renewals), [2, 3, 5]);
+        tokio::time::advance(EVERY).await;
+        renewals.first_due();
+        assert_eq!(renewals.take_due().len(), 3);
+        assert!(kept(&renewals).is_empty());
     }
 }

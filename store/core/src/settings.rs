@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::time::{InvalidDuration, check};
+use crate::trace::Trace;
 use crate::{Lease, Life};
 
 /// How claims of one kind of work are made and kept.
@@ -13,8 +14,11 @@ pub struct Settings {
     pub(crate) max_run: Duration,
     pub(crate) store_timeout: Duration,
     pub(crate) in_flight: InFlight,
+    pub(crate) max_waiting: usize,
     pub(crate) renew: bool,
-    pub(crate) transaction_limit: Lease,
+    /// None until it is set, so that windows below the default are no fault of who uses no transactions.
+    transaction_limit: Option<Lease>,
+    pub(crate) trace: Option<Trace>,
 }
 
 /// What a duplicate does while the first is still running.
@@ -24,7 +28,7 @@ pub enum InFlight {
     #[default]
     Reject,
     /// It waits for the outcome, at most so long, and is then told so. It holds its connection and memory meanwhile,
-    /// and nothing of the store.
+    /// and nothing of the store. How many wait at once is [bounded](Settings::max_waiting).
     Wait(Duration),
 }
 
@@ -66,19 +70,76 @@ impl Settings {
         Self { in_flight, ..self }
     }
 
+    /// How many duplicates wait at once in this process, over all engines that share a store by
+    /// [`with_settings`](crate::Engine::with_settings). Default 1000. One more is told at once that the first is running, as under
+    /// [`InFlight::Reject`]. Each that waits holds its connection and its whole request: a larger number lets a flood of duplicates take more
+    /// memory, a smaller one makes more clients ask again.
+    #[must_use]
+    pub fn max_waiting(self, max_waiting: usize) -> Self {
+        Self { max_waiting, ..self }
+    }
+
     /// How long the transaction that holds effect and outcome may take, from `begin` to `commit`. Default 30 s. The lease lasts so
     /// long once it has begun and is not renewed: a transaction that takes longer is taken over, and rolled back when it
     /// comes to its commit. Where the server can, one that stands still for so long is ended by it, so a paused process blocks its
     /// successor no longer than that.
     #[must_use]
     pub fn transaction_limit(self, transaction_limit: Lease) -> Self {
-        Self { transaction_limit, ..self }
+        Self { transaction_limit: Some(transaction_limit), ..self }
     }
 
     /// Never renews a lease: for tests, and for work that is certain to end within one.
     #[must_use]
     pub fn without_renewal(self) -> Self {
         Self { renew: false, ..self }
+    }
+
+    /// Writes what arrives, and when, into a [trace](crate::trace). Default: none.
+    #[must_use]
+    pub fn trace(self, trace: Trace) -> Self {
+        Self { trace: Some(trace), ..self }
+    }
+
+    /// These settings, if they fit together, which their setters cannot know one by one: the tombstone window covers the lease, the
+    /// [transaction limit](Settings::transaction_limit) where one is set (it lengthens the lease), and with an age limit also the maximum age and the drift.
+    ///
+    /// The error at construction: **end with it wherever settings are made**. An [`Engine`](crate::Engine) takes any; over settings that do not fit it
+    /// only says so in the log, as an error, when it is made by [`new`](crate::Engine::new) or, otherwise, when it grants its first claim.
+    ///
+    /// ```
+    /// use idempotency::Settings;
+    ///
+    /// let settings = Settings::default().checked()?;
+    /// # Ok::<(), idempotency::time::InvalidDuration>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidDuration::TombstoneWindow`] when it does not.
+    pub fn checked(self) -> Result<Self, InvalidDuration> {
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), InvalidDuration> {
+        let tombstone = self.life.windows().tombstone();
+        let covered =
+            [(Some(self.lease), "it covers the lease"), (self.transaction_limit, "it covers the transaction limit")];
+        for (lease, why) in covered.into_iter().filter_map(|(lease, why)| Some((lease?, why))) {
+            if tombstone < lease.length() {
+                return Err(InvalidDuration::TombstoneWindow { tombstone, least: lease.length(), why });
+            }
+            if let Some(age) = self.life.age() {
+                self.life.clone().with_age(age.clone(), lease)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says so in the log when these do not fit together.
+    pub(crate) fn complain(&self) {
+        if let Err(error) = self.check() {
+            tracing::error!(%error, "these settings do not fit together; Settings::checked would have refused them");
+        }
     }
 
     /// How often a running attempt's lease is renewed: two renewals may fail before it is lost.
@@ -112,8 +173,8 @@ impl Settings {
 
     /// How long a transaction with effect and outcome may take.
     #[must_use]
-    pub const fn transaction_limit_setting(&self) -> Lease {
-        self.transaction_limit
+    pub fn transaction_limit_setting(&self) -> Lease {
+        self.transaction_limit.unwrap_or_default()
     }
 
     /// What a duplicate does while the first is running.
@@ -131,8 +192,10 @@ impl Default for Settings {
             max_run: Duration::from_secs(15 * 60),
             store_timeout: Duration::from_secs(1),
             in_flight: InFlight::Reject,
+            max_waiting: 1000,
             renew: true,
-            transaction_limit: Lease::default(),
+            transaction_limit: None,
+            trace: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::watch::Watch;
 use crate::{
     Claim, Claimed, Entry, Holder, Lease, List, Nonce, Outcome, Page, RecordId, Resolve, Resolved, Settled, Swept,
 };
@@ -47,6 +48,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Settles a record in doubt by what somebody found out.
     fn resolve(&self, resolve: &Resolve) -> impl Future<Output = Result<Resolved, StoreError>> + Send;
+
+    /// Hints that the record may have ended to be in flight, for those who wait for that. Only hints: they may come for nothing or
+    /// never. Whoever waits asks again by [`claim`](Self::claim), and does so now and then without a hint. Asks nothing of the store, and
+    /// a waiter holds nothing of it but this.
+    ///
+    /// Default: there are none, and waiters ask every so often.
+    fn watch(&self, _id: &RecordId) -> Watch {
+        Watch::none()
+    }
 
     /// What is known of one record; none when its life is over.
     fn inspect(&self, id: &RecordId) -> impl Future<Output = Result<Option<Entry>, StoreError>> + Send;

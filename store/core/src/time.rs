@@ -174,9 +174,21 @@ pub enum InvalidDuration {
         /// What it must cover.
         why: &'static str,
     },
+    /// Renewals are to end before the window that they renew.
+    #[error("the cap of renewals ({cap:?}) must be at least the tombstone window ({tombstone:?})")]
+    RenewalCap {
+        /// The cap that was given.
+        cap: Duration,
+        /// The tombstone window.
+        tombstone: Duration,
+    },
 }
 
-pub(crate) fn check(what: &'static str, given: Duration) -> Result<Duration, InvalidDuration> {
+/// `given`, if it is a duration that a setting called `what` takes: 1 ms to [`LONGEST`].
+///
+/// # Errors
+/// [`InvalidDuration`] below or above.
+pub fn check(what: &'static str, given: Duration) -> Result<Duration, InvalidDuration> {
     if given < Duration::from_millis(1) {
         return Err(InvalidDuration::TooShort { what, given });
     }

@@ -223,6 +223,7 @@ pub async fn commit<St: TransactionalStore, R: Recordable>(
     answer: R,
 ) -> Result<R, CommitError> {
     let outcome = answer.outcome(attempt);
+    attempt.set_outcome_size(outcome.size());
     attempt.set_transaction(TransactionState::Unknown);
     let (tell, told) = oneshot::channel();
     let commit = commit_and_find_out(store.clone(), attempt.clone(), transaction, outcome, tell);

@@ -1,13 +1,15 @@
 //! Claiming, keeping and settling, over an in-process store that misbehaves on command.
 #![expect(clippy::unwrap_used, reason = "a test fails loudly")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use idempotency::faults::{Fault, FaultyStore, Op};
 use idempotency::{
-    Answer, Claimed, Engine, Fingerprint, Held, InFlight, Key, Lease, Life, Operation, Outcome, RecordId, Recorded,
-    Recovery, Resolve, ResolveVerdict, Resolved, ScopeId, Settings, State, Store, StoreErrorKind, Sweeper, Windows,
+    Answer, Claim, Claimed, Engine, Entry, Fingerprint, Held, Holder, InFlight, Key, Lease, Life, List, Nonce,
+    Operation, Outcome, Page, RecordId, Recorded, Recovery, Resolve, ResolveVerdict, Resolved, ScopeId, Settings,
+    Settled, State, Store, StoreError, StoreErrorKind, Sweeper, Swept, Windows,
 };
 use idempotency_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
@@ -176,6 +178,61 @@ async fn a_ghost_claim_that_is_applied_after_the_timeout_holds_nothing() {
     granted(&engine, "k").await;
 }
 
+/// Its connection broke, and the second try was answered without a grant.
+#[tokio::test]
+async fn a_first_try_that_arrives_after_the_second_was_answered_holds_nothing() {
+    let (engine, store) = engine(settings());
+    let first = granted(&engine, "k").await;
+    store.next(Op::Claim, Fault::DisconnectLate(Duration::from_millis(100)));
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::InFlight { .. })));
+    first.release().await;
+    sleep(Duration::from_millis(150)).await; // the first try comes
+    assert_eq!(state(&store, "k").await, Some(State::Released), "its nonce is dead");
+    granted(&engine, "k").await;
+}
+
+/// The second try was granted, that attempt was superseded, and the first comes when the key is free again, or before its own attempt knows.
+#[tokio::test]
+async fn a_first_try_that_arrives_after_its_attempt_was_superseded_holds_nothing() {
+    for (late, knows) in [(LEASE * 3, true), (LEASE * 2, false)] {
+        let (engine, store) = engine(rerun().without_renewal());
+        store.next(Op::Claim, Fault::DisconnectLate(late));
+        let first = granted(&engine, "k").await;
+        eventually_free_to_take(&first).await;
+        let second = granted(&engine, "k").await;
+        second.release().await;
+        if knows {
+            assert!(matches!(first.complete(outcome()).await, Recorded::Superseded));
+            sleep(late).await; // the first try comes
+            assert_eq!(state(&store, "k").await, Some(State::Released), "its nonce is dead");
+        } else {
+            eventually(&store, "k", State::InFlight).await; // the first try comes
+            assert!(matches!(first.complete(outcome()).await, Recorded::Superseded));
+            eventually(&store, "k", State::Released).await;
+        }
+        granted(&engine, "k").await;
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_the_store_itself_gives_up_is_not_asked_for_without_end() {
+    let engine = Engine::new(Unreplicated::default(), settings());
+    let asked = timeout(Duration::from_secs(10), engine.claim(&operation("k"))).await.expect("it ends");
+    assert_eq!(asked.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    assert_eq!(engine.store().claims.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_lease_is_abandoned_until_that_is_done() {
+    let (engine, store) = engine(settings().store_timeout(Duration::from_secs(5)).unwrap());
+    store.next(Op::Claim, Fault::LateReply(LEASE + Duration::from_millis(50))); // as if this process had stood still
+    for _ in 0..2 {
+        store.next(Op::Abandon, Fault::Fail);
+    }
+    engine.claim(&operation("k")).await.unwrap_err();
+    eventually(&store, "k", State::Released).await;
+}
+
 #[tokio::test]
 async fn a_grant_that_arrives_after_its_lease_is_not_run() {
     let (engine, store) = engine(settings().store_timeout(Duration::from_secs(5)).unwrap());
@@ -263,6 +320,84 @@ async fn a_waiting_duplicate_runs_when_the_first_released() {
     assert_eq!(second.attempt().number(), 2);
 }
 
+/// With a lease that is not what wakes them.
+fn patient() -> Settings {
+    settings().lease(Lease::new(Duration::from_secs(3600)).unwrap()).in_flight(InFlight::Wait(Duration::from_secs(600)))
+}
+
+async fn waiter(engine: &Engine<Faulty>) -> tokio::task::JoinHandle<Answer<Faulty>> {
+    let engine = engine.clone();
+    let waiting = tokio::spawn(async move { claim(&engine, "k").await });
+    // Long before one who is told asks again.
+    sleep(Duration::from_millis(400)).await;
+    waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_duplicate_is_told_of_the_outcome() {
+    let (engine, store) = engine(patient());
+    let first = granted(&engine, "k").await;
+    let waiting = waiter(&engine).await;
+    assert_eq!(store.calls(Op::Claim), 1 + 2, "it asked, and once more when it had begun to listen");
+    let since = tokio::time::Instant::now();
+    first.complete(outcome()).await;
+    assert!(matches!(waiting.await.unwrap(), Answer::DoNot(Claimed::Replay { .. })));
+    assert_eq!(store.calls(Op::Claim), 1 + 3);
+    assert_eq!(since.elapsed(), Duration::ZERO, "no time has to pass for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_never_comes_costs_a_poll() {
+    let (engine, store) = engine(patient());
+    store.always(Op::Watch, Fault::Stall);
+    let first = granted(&engine, "k").await;
+    let waiting = waiter(&engine).await;
+    let since = tokio::time::Instant::now();
+    first.complete(outcome()).await;
+    assert!(matches!(waiting.await.unwrap(), Answer::DoNot(Claimed::Replay { .. })));
+    assert!(since.elapsed() <= Duration::from_secs(1));
+    assert_eq!(store.calls(Op::Claim), 1 + 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_hints_it_is_asked_every_so_often() {
+    let (engine, store) = engine(patient());
+    store.always(Op::Watch, Fault::Fail);
+    let first = granted(&engine, "k").await;
+    let waiting = waiter(&engine).await;
+    assert!(store.calls(Op::Claim) > 1 + 4);
+    first.complete(outcome()).await;
+    assert!(matches!(waiting.await.unwrap(), Answer::DoNot(Claimed::Replay { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_who_waits_listens_and_once() {
+    let (engine, store) = engine(patient());
+    let first = granted(&engine, "k").await;
+    assert_eq!(store.calls(Op::Watch), 0);
+    let waiting = waiter(&engine).await;
+    sleep(Duration::from_secs(20)).await;
+    assert!(store.calls(Op::Claim) > 10);
+    assert_eq!(store.calls(Op::Watch), 1);
+    first.complete(outcome()).await;
+    assert!(matches!(waiting.await.unwrap(), Answer::DoNot(Claimed::Replay { .. })));
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::Replay { .. })));
+    let engine = engine.with_settings(settings());
+    let _second = granted(&engine, "l").await;
+    assert!(matches!(claim(&engine, "l").await, Answer::DoNot(Claimed::InFlight { .. })));
+    assert_eq!(store.calls(Op::Watch), 1);
+}
+
+/// No hint comes from an attempt whose process is gone.
+#[tokio::test]
+async fn a_waiter_asks_when_the_lease_ends() {
+    let (engine, store) = engine(settings().in_flight(InFlight::Wait(Duration::from_secs(10))));
+    store.always(Op::Renew, Fault::Fail);
+    drop(granted(&engine, "k").await);
+    assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::InDoubt(_))));
+    assert!(store.calls(Op::Claim) <= 1 + 4, "{}", store.calls(Op::Claim));
+}
+
 #[tokio::test]
 async fn a_completion_that_fails_is_recorded_in_the_background() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply] {
@@ -347,4 +482,60 @@ async fn drain_says_when_work_is_left() {
     assert!(!engine.drain(Duration::from_millis(50)).await);
     store.heal();
     assert!(engine.drain(Duration::from_secs(10)).await);
+}
+
+/// Gives up all that it grants, as a store does whose replicas are away.
+#[derive(Debug, Default)]
+struct Unreplicated {
+    store: MemoryStore,
+    claims: AtomicUsize,
+}
+
+impl Store for Unreplicated {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        self.claims.fetch_add(1, Ordering::SeqCst);
+        let claimed = self.store.claim(claim).await?;
+        if let Claimed::Granted(_) = claimed {
+            tokio::task::yield_now().await; // so that a timeout can end who asks for ever
+            self.store.abandon(&claim.id, claim.nonce, Duration::from_secs(60)).await?;
+            return Err(StoreError::new(StoreErrorKind::Unavailable, "too few replicas have it"));
+        }
+        Ok(claimed)
+    }
+
+    async fn renew(&self, holder: &Holder, lease: Lease) -> Result<Settled, StoreError> {
+        self.store.renew(holder, lease).await
+    }
+
+    async fn complete(&self, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
+        self.store.complete(holder, outcome).await
+    }
+
+    async fn release(&self, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {
+        self.store.release(holder, dead_for).await
+    }
+
+    async fn mark_in_doubt(&self, holder: &Holder, response: Option<&Outcome>) -> Result<Settled, StoreError> {
+        self.store.mark_in_doubt(holder, response).await
+    }
+
+    async fn abandon(&self, id: &RecordId, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
+        self.store.abandon(id, nonce, dead_for).await
+    }
+
+    async fn resolve(&self, resolve: &Resolve) -> Result<Resolved, StoreError> {
+        self.store.resolve(resolve).await
+    }
+
+    async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
+        self.store.inspect(id).await
+    }
+
+    async fn list(&self, list: &List) -> Result<Page, StoreError> {
+        self.store.list(list).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {
+        self.store.sweep(limit).await
+    }
 }

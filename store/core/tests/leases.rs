@@ -49,6 +49,13 @@ async fn eventually_free(leases: &Faulty) {
     timeout(PATIENCE, freed).await.expect("freed");
 }
 
+/// The store takes the lease from its holder, who does not know it, and another one has it now.
+async fn taken_over(leaser: &Leaser<Faulty>, leases: &Faulty, held: &HeldLease<Faulty>) -> HeldLease<Faulty> {
+    let nonce = held.ticket().unwrap().holder.unwrap();
+    leases.inner().abandon(&account(), nonce, Duration::ZERO).await.unwrap();
+    take(leaser).await
+}
+
 mod taking {
     use super::*;
 
@@ -89,6 +96,15 @@ mod taking {
         assert_eq!(error.kind(), StoreErrorKind::Unavailable);
         assert!(leaser.drain(PATIENCE).await);
         assert_eq!(leases.calls(Op::Abandon), 1);
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_is_given_up_by_the_store_itself_is_not_asked_for_without_end() {
+        let spy = Spy { is_unreplicated: true, ..Spy::default() };
+        let leaser = Leaser::new(spy.clone(), settings());
+        let asked = timeout(PATIENCE, leaser.acquire(&account(), PATIENCE)).await.expect("it ends");
+        assert_eq!(asked.unwrap_err().kind(), StoreErrorKind::Unavailable);
+        assert_eq!(spy.asked.lock().unwrap().len(), 2);
     }
 
     #[tokio::test]
@@ -236,12 +252,76 @@ mod waiting {
         let spy = Spy::default();
         let leaser = Leaser::new(spy.clone(), settings());
         let held = take(&leaser).await;
-        assert!(matches!(leaser.acquire(&account(), Duration::from_millis(80)).await.unwrap(), Taken::Held { .. }));
+        let (leaser, account) = (&leaser, account());
+        let waits = async { leaser.acquire(&account, PATIENCE).await.map(drop) };
+        let has_asked = async {
+            while spy.asked.lock().unwrap().len() < 4 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            waited = waits => panic!("it was given the lease: {waited:?}"),
+            () = has_asked => {}
+        }
         drop(held);
         let asked = spy.asked.lock().unwrap().clone();
-        assert!(asked.len() > 3);
         assert!(asked[1..].iter().all(|nonce| *nonce == asked[1]), "{asked:?}");
         assert_ne!(asked[0], asked[1]);
+    }
+
+    /// Its connection broke, the second try met another holder, and the first comes when nobody asks any more.
+    #[tokio::test]
+    async fn a_first_try_that_arrives_after_the_asking_was_given_up_holds_nothing() {
+        for is_dropped in [false, true] {
+            let (leaser, leases) = leaser(settings());
+            let held = take(&leaser).await;
+            leases.next(Op::TryAcquire, Fault::DisconnectLate(Duration::from_millis(150)));
+            let account = account();
+            let asking = leaser.acquire(&account, if is_dropped { PATIENCE } else { Duration::ZERO });
+            let asked = timeout(Duration::from_millis(50), asking).await;
+            assert_eq!(asked.is_err(), is_dropped, "{asked:?}");
+            if let Ok(asked) = asked {
+                assert!(matches!(asked.unwrap(), Taken::Held { .. }));
+            }
+            held.release().await.unwrap();
+            assert!(leaser.drain(PATIENCE).await);
+            sleep(Duration::from_millis(200)).await; // the first try comes
+            assert!(!is_held(&leases).await, "its nonce is dead");
+        }
+    }
+
+    /// And to one who still waits it brings the lease, under the nonce it waits with.
+    #[tokio::test]
+    async fn a_first_try_that_arrives_while_its_asker_waits_is_its_own() {
+        let (leaser, leases) = leaser(settings());
+        leases.always(Op::Watch, Fault::Fail);
+        let held = take(&leaser).await;
+        leases.next(Op::TryAcquire, Fault::DisconnectLate(Duration::from_millis(100)));
+        let waiting = tokio::spawn({
+            let leaser = leaser.clone();
+            async move { leaser.acquire(&account(), PATIENCE).await.unwrap().yours().expect("its own") }
+        });
+        sleep(Duration::from_millis(80)).await;
+        held.release().await.unwrap();
+        let next = waiting.await.unwrap();
+        sleep(Duration::from_millis(50)).await;
+        assert!(next.still_held().await.unwrap());
+        assert_eq!(next.release().await.unwrap(), Released::Released);
+        assert!(!is_held(&leases).await);
+    }
+
+    /// The second try was granted, the lease went to another holder, and the first comes when that one has gone.
+    #[tokio::test]
+    async fn a_first_try_that_arrives_after_the_lease_was_lost_holds_nothing() {
+        let (leaser, leases) = leaser(settings());
+        leases.next(Op::TryAcquire, Fault::DisconnectLate(Duration::from_millis(200)));
+        let held = take(&leaser).await;
+        let other = taken_over(&leaser, &leases, &held).await;
+        assert_eq!(held.release().await.unwrap(), Released::NotHeld);
+        assert_eq!(other.release().await.unwrap(), Released::Released);
+        assert!(leaser.drain(PATIENCE).await);
+        sleep(Duration::from_millis(250)).await; // the first try comes
+        assert!(!is_held(&leases).await, "its nonce is dead");
     }
 
     #[tokio::test]
@@ -536,6 +616,29 @@ mod raising {
         assert!(!is_held(&leases).await, "its nonce is dead");
     }
 
+    /// It was late, the second one met another holder, and the first comes when that one has gone.
+    #[tokio::test]
+    async fn a_raise_that_is_carried_out_after_the_lease_was_lost_holds_nothing() {
+        for is_released in [true, false] {
+            let (leaser, leases) = leaser(settings().lease(Lease::new(PATIENCE).unwrap()).without_renewal());
+            let held = take(&leaser).await;
+            let ticket = held.ticket().unwrap();
+            leases.next(Op::TryAcquire, Fault::Late(Duration::from_millis(300)));
+            assert!(matches!(held.raise_above(ticket.token).await, Err(RaiseError::Store(_))));
+            let other = taken_over(&leaser, &leases, &held).await;
+            assert!(matches!(held.raise_above(ticket.token).await, Err(RaiseError::Lost(LeaseLost))));
+            if is_released {
+                assert_eq!(held.release().await.unwrap(), Released::NotHeld);
+            } else {
+                drop(held);
+            }
+            assert_eq!(other.release().await.unwrap(), Released::Released);
+            assert!(leaser.drain(PATIENCE).await);
+            sleep(Duration::from_millis(350)).await; // the ghost comes
+            assert!(!is_held(&leases).await, "its nonce is dead");
+        }
+    }
+
     #[tokio::test]
     async fn nobody_comes_by_a_lease_by_raising_its_token() {
         let (leaser, leases) = leaser(settings().without_renewal().store_timeout(PATIENCE).unwrap());
@@ -558,8 +661,7 @@ mod raising {
         let (leaser, leases) = leaser(settings());
         let held = take(&leaser).await;
         let ticket = held.ticket().unwrap();
-        leases.inner().abandon(&account(), ticket.holder.unwrap(), Duration::ZERO).await.unwrap();
-        let other = take(&leaser).await;
+        let other = taken_over(&leaser, &leases, &held).await;
         assert!(matches!(held.raise_above(ticket.token).await, Err(RaiseError::Lost(LeaseLost))));
         assert!(held.is_lost() && other.still_held().await.unwrap());
     }
@@ -602,6 +704,106 @@ mod loose {
     }
 }
 
+mod hints {
+    use super::*;
+
+    /// With a lease that is not what wakes them.
+    fn patient() -> (Leaser<Faulty>, Faulty) {
+        leaser(settings().lease(Lease::new(Duration::from_secs(3600)).unwrap()))
+    }
+
+    async fn taker(leaser: &Leaser<Faulty>) -> tokio::task::JoinHandle<HeldLease<Faulty>> {
+        let leaser = leaser.clone();
+        let taking =
+            async move { leaser.acquire(&account(), Duration::from_secs(600)).await.unwrap().yours().unwrap() };
+        let taking = tokio::spawn(taking);
+        // Long before one who is told asks again.
+        sleep(Duration::from_millis(400)).await;
+        taking
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taker_is_told_when_the_lease_is_given_back() {
+        let (leaser, leases) = patient();
+        let first = take(&leaser).await;
+        assert_eq!(leases.calls(Op::Watch), 0);
+        let taking = taker(&leaser).await;
+        assert_eq!(leases.calls(Op::TryAcquire), 1 + 2, "it asked, and once more when it had begun to listen");
+        let since = tokio::time::Instant::now();
+        first.release().await.unwrap();
+        let second = taking.await.unwrap();
+        assert_eq!((leases.calls(Op::TryAcquire), leases.calls(Op::Watch)), (1 + 3, 1));
+        assert_eq!(since.elapsed(), Duration::ZERO, "no time has to pass for it");
+        second.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hint_that_never_comes_costs_a_poll() {
+        let (leaser, leases) = patient();
+        leases.always(Op::Watch, Fault::Stall);
+        let first = take(&leaser).await;
+        let taking = taker(&leaser).await;
+        let since = tokio::time::Instant::now();
+        first.release().await.unwrap();
+        taking.await.unwrap().release().await.unwrap();
+        assert!(since.elapsed() <= Duration::from_secs(1));
+        assert_eq!(leases.calls(Op::TryAcquire), 1 + 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_hints_it_is_asked_every_so_often() {
+        let (leaser, leases) = patient();
+        leases.always(Op::Watch, Fault::Fail);
+        let first = take(&leaser).await;
+        let taking = taker(&leaser).await;
+        assert!(leases.calls(Op::TryAcquire) > 1 + 4);
+        first.release().await.unwrap();
+        taking.await.unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_are_told_take_it_one_after_the_other() {
+        const TAKERS: usize = 20;
+        let (leaser, _) = patient();
+        let first = take(&leaser).await;
+        let mut takers = tokio::task::JoinSet::new();
+        for _ in 0..TAKERS {
+            let leaser = leaser.clone();
+            takers.spawn(async move {
+                let taken = leaser.acquire(&account(), Duration::from_secs(600)).await.unwrap();
+                let lease = taken.yours().unwrap();
+                let token = lease.token().unwrap();
+                sleep(Duration::from_millis(1)).await;
+                lease.release().await.unwrap();
+                token
+            });
+        }
+        sleep(Duration::from_millis(10)).await;
+        first.release().await.unwrap();
+        let tokens = takers.join_all().await;
+        let different: std::collections::BTreeSet<_> = tokens.iter().collect();
+        assert_eq!(different.len(), TAKERS);
+    }
+
+    /// Whatever a store tells, and however often, is worth no more askings than there are without.
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_of_hints_is_no_busy_loop() {
+        let (leaser, leases) = patient();
+        let first = take(&leaser).await;
+        let taking = taker(&leaser).await;
+        let before = leases.calls(Op::TryAcquire);
+        for _ in 0..10_000 {
+            // Gives up what nobody has asked for, and so changes nothing.
+            leases.inner().abandon(&account(), Nonce::random(), Duration::ZERO).await.unwrap();
+            sleep(Duration::from_millis(1)).await;
+        }
+        // The first five pauses are shorter than 125 ms, and no later one.
+        assert!(leases.calls(Op::TryAcquire) - before <= 5 + 1 + 10_000 / 125, "{}", leases.calls(Op::TryAcquire));
+        first.release().await.unwrap();
+        taking.await.unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_sweeper_forgets_in_the_background() {
     let (leaser, leases) = leaser(settings());
@@ -624,6 +826,8 @@ struct Spy {
     dead_for: Arc<Mutex<Vec<Duration>>>,
     /// The next asking's connection breaks after it was sent.
     break_next: Arc<Mutex<bool>>,
+    /// Gives up all that it grants, as leases do whose replicas are away.
+    is_unreplicated: bool,
 }
 
 impl Leases for Spy {
@@ -632,6 +836,11 @@ impl Leases for Spy {
         let acquired = self.leases.try_acquire(ask).await;
         if std::mem::take(&mut *self.break_next.lock().unwrap()) {
             return Err(StoreError::new(StoreErrorKind::Unavailable, "made to break"));
+        }
+        if self.is_unreplicated && matches!(acquired, Ok(Acquired::Granted(_))) {
+            tokio::task::yield_now().await; // so that a timeout can end who asks for ever
+            self.leases.abandon(&ask.resource, ask.nonce, Duration::from_secs(60)).await?;
+            return Err(StoreError::new(StoreErrorKind::Unavailable, "too few replicas have it"));
         }
         acquired
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use idempotency::time::SystemClock;
+use idempotency::watch::{Watch, Watchers};
 use idempotency::{
     Acquired, Ask, Clock, Lease, LeaseEntry, LeaseHolder, LeaseRecord, Leases, Nonce, Resource, Settled, StoreError,
     Timestamp, lease_protocol,
@@ -31,6 +32,7 @@ pub struct MemoryLeases<C = SystemClock>(Arc<Shared<C>>);
 struct Shared<C> {
     clock: Monotone<C>,
     map: Mutex<Map>,
+    watchers: Watchers<Resource>,
 }
 
 #[derive(Default)]
@@ -52,7 +54,7 @@ impl<C: Clock> MemoryLeases<C> {
     /// On another clock, which decides when leases end.
     #[must_use]
     pub fn with_clock(clock: C) -> Self {
-        Self(Arc::new(Shared { clock: Monotone::new(clock), map: Mutex::default() }))
+        Self(Arc::new(Shared { clock: Monotone::new(clock), map: Mutex::default(), watchers: Watchers::new() }))
     }
 
     /// How many resources it knows, those that are over but not yet cleared away included.
@@ -118,8 +120,10 @@ impl<C: Clock> Leases for MemoryLeases<C> {
     }
 
     async fn release(&self, holder: &LeaseHolder, dead_for: Duration) -> Result<Settled, StoreError> {
-        Ok(self
-            .locked(|map, now| lease_protocol::release(map.records.get_mut(&holder.resource), holder, dead_for, now)))
+        let released = self
+            .locked(|map, now| lease_protocol::release(map.records.get_mut(&holder.resource), holder, dead_for, now));
+        self.0.watchers.changed(&holder.resource);
+        Ok(released)
     }
 
     async fn abandon(&self, resource: &Resource, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
@@ -127,7 +131,12 @@ impl<C: Clock> Leases for MemoryLeases<C> {
             let known = map.records.get(resource).cloned();
             map.put(resource, lease_protocol::abandon(known, nonce, dead_for, now), now);
         });
+        self.0.watchers.changed(resource);
         Ok(())
+    }
+
+    fn watch(&self, resource: &Resource) -> Watch {
+        self.0.watchers.watch(resource)
     }
 
     async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseEntry>, StoreError> {

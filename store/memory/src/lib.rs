@@ -3,7 +3,7 @@
 //! **A `MemoryStore` belongs to one process and is lost with it.** Behind a load balancer every instance would keep a
 //! history of its own, and the same key would run once in each: two instances need a shared store. After a restart nothing
 //! is remembered, and a duplicate of something done before it runs again (unless its key is time-ordered, see
-//! [`MemoryStore`]). It is right for tests, for a program that is one process, and for effects that live in the same memory.
+//! [`MemoryStore`] and [`MemoryStoreBuilder::build_under`]). It is right for tests, for a program that is one process, and for effects that live in the same memory.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -35,17 +35,23 @@
 //! ```
 
 mod builder;
+mod ceiling;
 mod floors;
 mod leases;
 mod monotone;
 mod near_cache;
 mod own;
+mod packed;
 mod room;
 mod shard;
+#[cfg(test)]
+mod shrinking;
+mod slot;
 mod steps;
 mod store;
 
 pub use builder::MemoryStoreBuilder;
+pub use ceiling::{Ceiling, CeilingError, MissingCeiling};
 pub use leases::MemoryLeases;
 pub use near_cache::{NearCache, NearCacheBuilder};
 pub use room::RECORD_OVERHEAD;

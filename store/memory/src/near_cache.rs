@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use idempotency::time::BootInstant;
+use idempotency::watch::Watch;
 use idempotency::{
     Claim, Claimed, Entry, Fingerprint, Holder, Lease, List, Nonce, Outcome, Page, RecordId, Resolve, Resolved,
     Settled, Store, StoreError, Swept, Timestamp,
@@ -138,6 +139,10 @@ impl<S: Store> Store for NearCache<S> {
 
     async fn resolve(&self, resolve: &Resolve) -> Result<Resolved, StoreError> {
         self.store.resolve(resolve).await
+    }
+
+    fn watch(&self, id: &RecordId) -> Watch {
+        self.store.watch(id)
     }
 
     async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {

@@ -2,8 +2,9 @@
 
 use parking_lot::Mutex;
 
-/// What a record counts against [`max_bytes`](crate::MemoryStoreBuilder::max_bytes) besides its outcome: about what
-/// the record itself, its place in the map and in the order of expiry take, in bytes.
+/// What a record counts against [`max_bytes`](crate::MemoryStoreBuilder::max_bytes) besides its outcome, in bytes: about what
+/// the record itself, its place in the map and in the order of expiry take while it may still change. A completed record takes
+/// about a quarter of that, and counts as before, so that it has its room in any case.
 pub const RECORD_OVERHEAD: usize = 512;
 
 /// Counts records and bytes against their limits. Without limits it counts nothing, so that shards share nothing.

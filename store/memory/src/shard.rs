@@ -1,105 +1,175 @@
 //! One shard: its records, and the order in which they are due.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use idempotency::protocol::{self, Decision, SweepStep};
-use idempotency::{AgeLimit, Claim, Claimed, Record, RecordId, Standing, Stored, Swept, Timestamp};
+use idempotency::{
+    AgeLimit, Claim, Claimed, Fingerprint, Holder, Outcome, Record, RecordId, Settled, Standing, Stored, Swept,
+    Timestamp,
+};
 
-use crate::floors::Floors;
+use crate::floors::{AboveCeiling, Floors};
+use crate::own::own;
+use crate::packed::{Packed, Unpacked};
 use crate::room::{RECORD_OVERHEAD, Room};
+use crate::slot::{Due, HOLD, Slot};
 use crate::steps::RecordSteps;
 
 /// Whoever holds the lock on a shard decides about its records.
 ///
-/// Every record has an entry in `due` at its `look_at`, which is never later than [`Record::due`]. Other entries of
-/// the same record are left over from when it was to be looked at later, and mean nothing.
+/// A record is either in a slot or, once it is completed, packed. Slots are for what still changes, and are few.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    records: HashMap<RecordId, Box<Slot>>,
+    slots: HashMap<RecordId, Box<Slot>>,
+    /// Every slot's `look_at`, which is never later than [`Record::due`].
     due: Due,
+    packed: Packed,
     /// What all records together take, in bytes.
     bytes: usize,
     /// What was purged or dropped beside claims, for the next sweep to report.
     swept_beside: Swept,
 }
 
-type Due = BinaryHeap<Reverse<(Timestamp, RecordId)>>;
-
-/// A record in its place. Boxed, so that a shard that grows moves pointers.
-#[derive(Debug)]
-struct Slot {
-    record: Record,
-    /// What its claim reserved for its outcome, in bytes.
-    reserved: usize,
-    look_at: Timestamp,
-    /// The steps of calls to external APIs; most records have none.
-    steps: Option<Box<RecordSteps>>,
-}
-
 impl Shard {
     pub(crate) fn len(&self) -> usize {
-        self.records.len()
+        self.slots.len() + self.packed.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(crate) fn record(&self, id: &RecordId) -> Option<&Record> {
-        self.records.get(id).map(|slot| &slot.record)
+    /// How many bytes it keeps for places of records, used or not.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.capacity() * size_of::<(RecordId, Box<Slot>)>() + self.packed.capacity()
     }
 
-    pub(crate) fn records(&self) -> impl Iterator<Item = (&RecordId, &Record)> {
-        self.records.iter().map(|(id, slot)| (id, &slot.record))
+    /// The record, to judge it or show it: a packed one without its outcome's bytes and location.
+    pub(crate) fn record(&self, id: &RecordId) -> Option<Cow<'_, Record>> {
+        match self.slots.get(id) {
+            Some(slot) => Some(Cow::Borrowed(&slot.record)),
+            None => self.packed.record(id).map(Cow::Owned),
+        }
     }
 
-    pub(crate) fn claim(&mut self, claim: &Claim, now: Timestamp, room: &Room, floors: &Floors) -> Claimed {
+    /// All of them, likewise.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (RecordId, Cow<'_, Record>)> {
+        let slots = self.slots.iter().map(|(id, slot)| (*id, Cow::Borrowed(&slot.record)));
+        slots.chain(self.packed.records().map(|(id, record)| (id, Cow::Owned(record))))
+    }
+
+    pub(crate) fn claim(
+        &mut self,
+        claim: &Claim,
+        now: Timestamp,
+        room: &Room,
+        floors: &Floors,
+    ) -> Result<Claimed, AboveCeiling> {
         let claimed = self.decide(claim, now, room, floors);
-        // Afterwards: a record in doubt that this claim begins anew is its own to report as a possible escape.
-        self.tidy(now, LOOKS_PER_CLAIM, room, floors);
+        // Afterwards: a record in doubt that this claim begins anew is its own to report as a possible escape. Not when there
+        // was no room: what is over here is then cleared away by the store, which sees that it helped and tries again.
+        if !matches!(claimed, Ok(Claimed::Full)) {
+            self.tidy(now, LOOKS_PER_CLAIM, room, floors);
+        }
         claimed
     }
 
-    fn decide(&mut self, claim: &Claim, now: Timestamp, room: &Room, floors: &Floors) -> Claimed {
-        let slot = self.records.get_mut(&claim.id);
-        let record = slot.as_deref().map(|slot| &slot.record);
-        let floor = floors.of(judging_limit(record, claim, now));
-        if let Decision::Answer(claimed) = protocol::decide(record, claim, now, floor) {
-            return claimed;
+    fn decide(&mut self, claim: &Claim, now: Timestamp, room: &Room, floors: &Floors) -> Result<Claimed, AboveCeiling> {
+        let judge = |record: Option<&Record>| {
+            let limit = judging_limit(record, claim, now);
+            (protocol::decide(record, claim, now, floors.of(limit)), limit.and(claim.key_time))
+        };
+        let (is_packed, (decision, dated)) = match self.slots.get_mut(&claim.id) {
+            Some(slot) => {
+                slot.lengthen(claim.fingerprint);
+                (false, judge(Some(&slot.record)))
+            }
+            None => match self.packed.judge(&claim.id, claim.fingerprint, judge) {
+                Some(judged) => (true, judged),
+                None => (false, judge(None)),
+            },
+        };
+        match decision {
+            Decision::Answer(claimed) => return Ok(claimed),
+            Decision::Prolong(tombstone) => {
+                self.unpack(&claim.id, Some(claim.fingerprint));
+                self.change(&claim.id, room, |record| protocol::prolong(record, claim, now));
+                return Ok(Claimed::Executed(tombstone));
+            }
+            Decision::Grant => {}
+        }
+        if let Some(key_time) = dated {
+            floors.admit(key_time, now)?;
+        }
+        if is_packed {
+            self.unpack(&claim.id, None);
         }
         let asked = usize::try_from(claim.room).unwrap_or(usize::MAX);
-        let Some(slot) = slot else {
+        let Some(slot) = self.slots.get_mut(&claim.id) else {
             if !room.reserve(None, RECORD_OVERHEAD.saturating_add(asked)) {
-                return Claimed::Full;
+                return Ok(Claimed::Full);
             }
             let (record, grant) = protocol::grant(None, claim, now);
             self.insert(claim.id, record, asked, now);
-            return Claimed::Granted(grant);
+            return Ok(Claimed::Granted(grant));
         };
         // A takeover keeps the room of the attempt before it, so that it is never refused.
         let takeover = slot.record.standing(now) == Standing::LeaseEnded;
         let reserved = if takeover { slot.reserved } else { asked };
         let before = slot.size();
-        if !room.reserve(Some(before), RECORD_OVERHEAD.saturating_add(reserved)) {
-            return Claimed::Full;
+        let keeps_steps = slot.record.keeps_steps(now);
+        let steps = slot.steps.as_ref().filter(|_| keeps_steps).map_or(0, |steps| steps.size());
+        if !room.reserve(Some(before), RECORD_OVERHEAD.saturating_add(reserved).saturating_add(steps)) {
+            return Ok(Claimed::Full);
         }
-        if !slot.record.keeps_steps(now) {
+        if !keeps_steps {
             slot.steps = None;
         }
         let (record, grant) = protocol::grant(Some(slot.record.clone()), claim, now);
         slot.record = record;
+        slot.is_short = false;
         slot.reserved = reserved;
         slot.watch(claim.id, &mut self.due);
         self.bytes = self.bytes - before + slot.size();
-        Claimed::Granted(grant)
+        Ok(Claimed::Granted(grant))
     }
 
-    /// Changes a record, if there is one, by one of the protocol's functions.
+    /// Completes: from here on the record is packed, as a rule.
+    pub(crate) fn complete(&mut self, holder: &Holder, outcome: &Outcome, now: Timestamp, room: &Room) -> Settled {
+        let id = &holder.id;
+        let Some(slot) = self.slots.get_mut(id) else {
+            return self.change(id, room, |record| protocol::complete(record, holder, outcome, now));
+        };
+        let before = slot.size();
+        // What it holds of the outcome is written once, where it stays.
+        let settled = protocol::complete(Some(&mut slot.record), holder, &Outcome::not_kept(outcome.status()), now);
+        if settled != Settled::Applied {
+            return settled;
+        }
+        let after = if slot.pack(id, outcome, &mut self.packed) {
+            self.remove_slot(id);
+            RECORD_OVERHEAD.saturating_add(outcome.size())
+        } else {
+            slot.record.stored = Stored::Completed(own(outcome));
+            slot.watch(*id, &mut self.due);
+            slot.size()
+        };
+        room.change(Some(before), Some(after));
+        self.bytes = self.bytes - before + after;
+        settled
+    }
+
+    /// Changes a record, if there is one, by one of the protocol's functions: a packed one by none that would change it.
     pub(crate) fn change<T>(&mut self, id: &RecordId, room: &Room, change: impl FnOnce(Option<&mut Record>) -> T) -> T {
-        let Some(slot) = self.records.get_mut(id) else { return change(None) };
+        let Some(slot) = self.slots.get_mut(id) else {
+            let mut record = self.packed.record(id);
+            let changed = change(record.as_mut());
+            debug_assert_eq!(record, self.packed.record(id), "what changes must be unpacked first");
+            return changed;
+        };
         let before = slot.size();
         let changed = change(Some(&mut slot.record));
         slot.watch(*id, &mut self.due);
@@ -108,15 +178,32 @@ impl Shard {
         changed
     }
 
+    /// Puts a packed record in a slot, where it can change. It counts the same.
+    fn unpack(&mut self, id: &RecordId, asked: Option<Fingerprint>) {
+        let Some(Unpacked { record, is_short }) = self.packed.take(id) else { return };
+        let mut slot = Slot { is_short, ..Slot::of(record) };
+        if let Some(asked) = asked {
+            slot.lengthen(asked);
+        }
+        self.due.insert((slot.look_at, *id));
+        self.slots.insert(*id, Box::new(slot));
+    }
+
+    fn remove_slot(&mut self, id: &RecordId) {
+        if let Some(slot) = self.slots.remove(id) {
+            self.due.remove(&(slot.look_at, *id));
+        }
+    }
+
     /// A record and its steps, to read.
     pub(crate) fn steps(&self, id: &RecordId) -> Option<(&Record, &RecordSteps)> {
-        let slot = self.records.get(id)?;
+        let slot = self.slots.get(id)?;
         Some((&slot.record, slot.steps.as_deref()?))
     }
 
     /// All records that have steps.
     pub(crate) fn all_steps(&self) -> impl Iterator<Item = (&RecordId, &Record, &RecordSteps)> {
-        self.records.iter().filter_map(|(id, slot)| Some((id, &slot.record, slot.steps.as_deref()?)))
+        self.slots.iter().filter_map(|(id, slot)| Some((id, &slot.record, slot.steps.as_deref()?)))
     }
 
     /// Changes the steps of a record, if there is one. None when there is no room for what `grows`.
@@ -127,7 +214,8 @@ impl Shard {
         grows: usize,
         change: impl FnOnce(Option<(&Record, &mut RecordSteps)>) -> T,
     ) -> Option<T> {
-        let Some(slot) = self.records.get_mut(id) else { return Some(change(None)) };
+        self.unpack(id, None);
+        let Some(slot) = self.slots.get_mut(id) else { return Some(change(None)) };
         let before = slot.size();
         let reserved = before.saturating_add(grows);
         if grows > 0 && !room.reserve(Some(before), reserved) {
@@ -150,7 +238,8 @@ impl Shard {
         room: &Room,
         replace: impl FnOnce(Option<Record>) -> Record,
     ) {
-        if self.records.contains_key(id) {
+        self.unpack(id, None);
+        if self.slots.contains_key(id) {
             self.change(id, room, |record| {
                 if let Some(record) = record {
                     *record = replace(Some(record.clone()));
@@ -163,17 +252,21 @@ impl Shard {
     }
 
     fn insert(&mut self, id: RecordId, record: Record, reserved: usize, now: Timestamp) {
-        let slot = Slot { look_at: next_look(&record, now), record, reserved, steps: None };
+        let look_at = record.due_holding(HOLD).max(now.after(Duration::from_micros(1)));
+        let slot = Slot { look_at, record, is_short: false, reserved, steps: None };
         self.bytes += slot.size();
-        self.due.push(Reverse((slot.look_at, id)));
-        self.records.insert(id, Box::new(slot));
+        self.due.insert((look_at, id));
+        self.slots.insert(id, Box::new(slot));
     }
 
-    /// Drops payloads and deletes rows that are due, at most `limit`. Says first what was done beside claims since the
-    /// last time, then what was done now.
-    pub(crate) fn sweep(&mut self, now: Timestamp, limit: usize, room: &Room, floors: &Floors) -> (Swept, Swept) {
+    /// Drops payloads and deletes rows that are due. Looks at no more than `left` entries and takes them off it, those included that
+    /// stay as they are: each costs time under the lock. Says first what was done beside claims since the last time, then what
+    /// was done now.
+    pub(crate) fn sweep(&mut self, now: Timestamp, left: &mut usize, room: &Room, floors: &Floors) -> (Swept, Swept) {
         let beside = std::mem::take(&mut self.swept_beside);
-        (beside, self.look(now, usize::MAX, limit, room, floors))
+        let mut swept = self.look(now, left, room, floors);
+        swept.more = self.next_due() <= now;
+        (beside, swept)
     }
 
     /// Makes room for a claim by clearing away all that is due, and says whether there was anything.
@@ -181,43 +274,22 @@ impl Shard {
         self.tidy(now, usize::MAX, room, floors)
     }
 
-    fn tidy(&mut self, now: Timestamp, looks: usize, room: &Room, floors: &Floors) -> bool {
-        let swept = self.look(now, looks, usize::MAX, room, floors);
+    fn tidy(&mut self, now: Timestamp, mut looks: usize, room: &Room, floors: &Floors) -> bool {
+        let swept = self.look(now, &mut looks, room, floors);
         self.swept_beside = self.swept_beside.and(swept);
         swept.purged + swept.tombstoned > 0
     }
 
-    fn look(&mut self, now: Timestamp, looks: usize, limit: usize, room: &Room, floors: &Floors) -> Swept {
+    fn look(&mut self, now: Timestamp, looks: &mut usize, room: &Room, floors: &Floors) -> Swept {
         let mut swept = Swept::default();
-        for _ in 0..looks {
-            let Some(Reverse((at, id))) = self.due.peek().copied().filter(|Reverse((at, _))| *at <= now) else { break };
-            if swept.purged + swept.tombstoned >= limit {
-                swept.more = true;
-                break;
-            }
-            self.due.pop();
-            let Some(slot) = self.records.get_mut(&id).filter(|slot| slot.look_at == at) else { continue };
-            let before = slot.size();
-            match slot.step_of_sweep(now) {
-                SweepStep::Purge { was_in_doubt } => {
-                    floors.raise(&slot.record);
-                    self.records.remove(&id);
-                    room.change(Some(before), None);
-                    self.bytes -= before;
-                    swept.purged += 1;
-                    swept.escapes += usize::from(was_in_doubt);
-                    continue;
-                }
-                SweepStep::DropPayload => {
-                    slot.drop_payload();
-                    room.change(Some(before), Some(slot.size()));
-                    self.bytes = self.bytes - before + slot.size();
-                    swept.tombstoned += 1;
-                }
-                SweepStep::Keep => {}
-            }
-            slot.look_at = next_look(&slot.record, now).max(slot.kept_for_steps(now));
-            self.due.push(Reverse((slot.look_at, id)));
+        while *looks > 0 && self.next_due() <= now {
+            *looks -= 1;
+            let looked = if self.packed.due() <= self.slots_due() {
+                self.look_at_packed(now, room, floors)
+            } else {
+                self.look_at_slot(now, room, floors)
+            };
+            swept = swept.and(looked);
         }
         if swept.purged > 0 {
             self.shrink();
@@ -225,60 +297,82 @@ impl Shard {
         swept
     }
 
+    fn next_due(&self) -> Timestamp {
+        self.packed.due().min(self.slots_due())
+    }
+
+    fn slots_due(&self) -> Timestamp {
+        self.due.first().map_or(Timestamp::MAX, |(at, _)| *at)
+    }
+
+    /// Looks at the first packed record, which is due.
+    fn look_at_packed(&mut self, now: Timestamp, room: &Room, floors: &Floors) -> Swept {
+        let Some(first) = self.packed.first() else { return Swept::default() };
+        let before = RECORD_OVERHEAD.saturating_add(first.size);
+        match (protocol::sweep_holding(&first.record, now, HOLD), &first.left) {
+            (SweepStep::Purge { .. }, _) => {
+                floors.raise(&first.record);
+                self.packed.drop(&first);
+                room.change(Some(before), None);
+                self.bytes -= before;
+                Swept { purged: 1, ..Swept::default() }
+            }
+            (SweepStep::DropPayload, Some(left)) => {
+                self.packed.drop(&first);
+                let after = RECORD_OVERHEAD.saturating_add(left.size());
+                if !self.packed.push(&first.id, &first.record, left, first.record.kept_until_holding(HOLD)) {
+                    let stored = Stored::Completed(left.clone());
+                    let slot = Slot::of(Record { stored, ..first.record });
+                    self.due.insert((slot.look_at, first.id));
+                    self.slots.insert(first.id, Box::new(slot));
+                }
+                room.change(Some(before), Some(after));
+                self.bytes = self.bytes - before + after;
+                Swept { tombstoned: 1, ..Swept::default() }
+            }
+            // Packed are those alone that are due when their queue says so.
+            _ => {
+                self.unpack(&first.id, None);
+                Swept::default()
+            }
+        }
+    }
+
+    /// Looks at the slot that is due first.
+    fn look_at_slot(&mut self, now: Timestamp, room: &Room, floors: &Floors) -> Swept {
+        let mut swept = Swept::default();
+        let Some((_, id)) = self.due.pop_first() else { return swept };
+        let Some(slot) = self.slots.get_mut(&id) else { return swept };
+        let before = slot.size();
+        match slot.step_of_sweep(now) {
+            SweepStep::Purge { was_in_doubt } => {
+                floors.raise(&slot.record);
+                self.slots.remove(&id);
+                room.change(Some(before), None);
+                self.bytes -= before;
+                swept.purged = 1;
+                swept.escapes = usize::from(was_in_doubt);
+                return swept;
+            }
+            SweepStep::DropPayload => {
+                slot.drop_payload();
+                swept.tombstoned = 1;
+                let after = slot.size();
+                room.change(Some(before), Some(after));
+                self.bytes = self.bytes - before + after;
+            }
+            SweepStep::Keep => {}
+        }
+        let next = slot.record.due_holding(HOLD).max(now.after(Duration::from_micros(1)));
+        slot.look_at = next.max(slot.kept_for_steps(now));
+        self.due.insert((slot.look_at, id));
+        swept
+    }
+
     /// Gives memory back when most of it is unused. What shrinks is left half full, so that it does not grow at once.
     fn shrink(&mut self) {
-        if self.records.capacity() > SMALL && self.records.len() < self.records.capacity() / 4 {
-            self.records.shrink_to(self.records.len() * 2);
-        }
-        if self.due.capacity() > SMALL && self.due.len() < self.due.capacity() / 4 {
-            self.due.shrink_to(self.due.len() * 2);
-        }
-    }
-}
-
-impl Slot {
-    /// What it takes, in bytes. The reservation stands until the outcome is known: an attempt in doubt may still be
-    /// completed.
-    fn size(&self) -> usize {
-        let outcome = match &self.record.stored {
-            Stored::InFlight | Stored::InDoubt(None) => self.reserved,
-            Stored::InDoubt(Some(response)) => response.size().max(self.reserved),
-            Stored::Completed(outcome) => outcome.size(),
-            Stored::Released => 0,
-        };
-        let steps = self.steps.as_ref().map_or(0, |steps| steps.size());
-        RECORD_OVERHEAD.saturating_add(outcome).saturating_add(steps)
-    }
-
-    /// As the protocol says, and a released record stays for its steps.
-    fn step_of_sweep(&self, now: Timestamp) -> SweepStep {
-        match protocol::sweep_holding(&self.record, now, HOLD) {
-            SweepStep::Purge { .. } if self.kept_for_steps(now) > now => SweepStep::Keep,
-            step => step,
-        }
-    }
-
-    /// When a released record may go whose steps still count; in the past if it has none.
-    fn kept_for_steps(&self, now: Timestamp) -> Timestamp {
-        let has_steps = self.steps.is_some() && matches!(self.record.stored, Stored::Released);
-        if has_steps && self.record.keeps_steps(now) {
-            return self.record.steps_kept_until().after(Duration::from_micros(1));
-        }
-        Timestamp::MIN
-    }
-
-    /// Sees to it that a record that is now due earlier than before is looked at in time.
-    fn watch(&mut self, id: RecordId, due: &mut Due) {
-        let at = self.record.due_holding(HOLD);
-        if at < self.look_at {
-            self.look_at = at;
-            due.push(Reverse((at, id)));
-        }
-    }
-
-    fn drop_payload(&mut self) {
-        if let Stored::Completed(outcome) = &mut self.record.stored {
-            *outcome = outcome.clone().without_payload();
+        if self.slots.capacity() > SMALL && self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to(self.slots.len() * 2);
         }
     }
 }
@@ -292,22 +386,6 @@ fn judging_limit<'a>(record: Option<&'a Record>, claim: &'a Claim, now: Timestam
         Some(_) => None,
     }
 }
-
-/// When to look at a record again: when it is due, but not later than it would be if it were completed or released
-/// at once, so that as a rule a record needs one entry only.
-fn next_look(record: &Record, now: Timestamp) -> Timestamp {
-    let unfinished = matches!(record.stored, Stored::InFlight | Stored::InDoubt(_));
-    let settled = record.life.as_ref().filter(|_| unfinished).map(|life| life.windows().response().min(SETTLED));
-    let due = settled.map_or(Timestamp::MAX, |settled| now.after(settled)).min(record.due_holding(HOLD));
-    due.max(now.after(Duration::from_micros(1)))
-}
-
-/// How long a token is held after all else is over. This store's clock never steps back while it lives, and with it go its tokens;
-/// so a row that is over makes room at once.
-const HOLD: Duration = Duration::ZERO;
-
-/// How long after its claim a record is looked at, at the latest, to see whether it was released meanwhile.
-const SETTLED: Duration = Duration::from_secs(60);
 
 /// How many entries a claim looks at in passing. A record is looked at three times or so in its life, so a store that
 /// goes on being used needs no sweeper.

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use idempotency::time::SystemClock;
+use idempotency::watch::{Watch, Watchers};
 use idempotency::{
-    Claim, Claimed, Clock, Entry, Holder, Lease, List, Nonce, OpenError, Outcome, Page, RecordId, Resolve,
-    ResolveVerdict, Resolved, Settled, Store, StoreError, Swept, protocol,
+    Claim, Claimed, Clock, Entry, Holder, Lease, List, Nonce, OpenError, Outcome, Page, Record, RecordId, Resolve,
+    ResolveVerdict, Resolved, Settled, Store, StoreError, Swept, Timestamp, protocol,
 };
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::MemoryStoreBuilder;
-use crate::floors::Floors;
+use crate::floors::{AboveCeiling, Floors};
 use crate::monotone::Monotone;
 use crate::own::own;
 use crate::room::Room;
@@ -26,15 +27,18 @@ use crate::shard::Shard;
 /// share the records.
 ///
 /// 1. **One process.** Several instances behind a balancer need a shared store, or each key runs once in each.
-/// 2. **Lost at restart.** Keys with an age limit are safe all the same: a key dated before the start plus the limit's
-///    drift is refused as too old. So such keys are refused for the length of the drift after each start.
+/// 2. **Lost at restart.** Keys with an age limit are safe all the same, if the machine's clock was not set back and the drift not made
+///    smaller in between: a key dated before the start plus the limit's drift is refused as too old. So such keys are refused for the length of the drift after each start, or only for a few
+///    seconds with a [ceiling](MemoryStoreBuilder::build_under) on disk.
 /// 3. **Bounded means refusing.** See [`MemoryStoreBuilder::max_records`]; nothing live is ever evicted.
 /// 4. **No sweeper needed** while it is used: each claim clears away a few records that are over. Call
 ///    [`sweep`](Store::sweep) now and then to free the memory of a store that lies idle, and to count escapes.
-/// 5. **A clock that steps back stands still** for this store until it has caught up.
+/// 5. **Small once completed**: a completed record is packed, and a tombstone keeps 128 of its fingerprint's 256 bits.
+/// 6. **A clock that steps back stands still** for this store until it has caught up.
 ///
 /// # Cancel safety
-/// No operation waits: each is carried out whole when it is first polled, or not at all.
+/// No operation waits: each is carried out whole when it is first polled, or not at all. Only a claim whose key is dated above
+/// the [ceiling](MemoryStoreBuilder::build_under) waits for the next one, and nothing of it is carried out before.
 pub struct MemoryStore<C = SystemClock>(pub(crate) Arc<Shared<C>>);
 
 pub(crate) struct Shared<C> {
@@ -43,12 +47,10 @@ pub(crate) struct Shared<C> {
     hasher: DefaultHashBuilder,
     pub(crate) room: Room,
     floors: Floors,
+    watchers: Watchers<RecordId>,
     /// Where the next sweep begins, so that one with a small limit gets round to every shard.
     sweep_from: AtomicUsize,
 }
-
-/// A power of two, well above the number of threads that a machine runs at once.
-const SHARDS: usize = 128;
 
 impl MemoryStore {
     /// A store without limits, on the system's clock.
@@ -75,14 +77,14 @@ impl MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    pub(crate) fn with(clock: C, max_records: Option<usize>, max_bytes: Option<usize>) -> Self {
-        let clock = Monotone::new(clock);
+    pub(crate) fn with(clock: Monotone<C>, shards: usize, room: Room, floors: Floors) -> Self {
         Self(Arc::new(Shared {
-            floors: Floors::new(clock.now()),
+            floors,
             clock,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
             hasher: DefaultHashBuilder::default(),
-            room: Room::new(max_records, max_bytes),
+            room,
+            watchers: Watchers::new(),
             sweep_from: AtomicUsize::new(0),
         }))
     }
@@ -111,7 +113,31 @@ impl<C: Clock> MemoryStore<C> {
         self.0.shards[index].lock()
     }
 
-    fn try_claim(&self, claim: &Claim) -> Claimed {
+    /// Changes a record under its shard's lock, by one of the protocol's functions, so that it may not be in flight any more.
+    fn end<T>(&self, id: &RecordId, change: impl FnOnce(Option<&mut Record>, Timestamp) -> T) -> T {
+        let mut shard = self.shard(id);
+        let now = self.0.clock.now();
+        let changed = shard.change(id, &self.0.room, |record| change(record, now));
+        drop(shard);
+        self.0.watchers.changed(id);
+        changed
+    }
+
+    /// What is over must not keep out what is new: a store that seems full is cleared first.
+    fn claim_clearing(&self, claim: &Claim) -> Result<Claimed, AboveCeiling> {
+        let mut claimed = self.try_claim(claim)?;
+        for shard in &self.0.shards {
+            if claimed != Claimed::Full {
+                break;
+            }
+            if shard.lock().clear(self.0.clock.now(), &self.0.room, &self.0.floors) {
+                claimed = self.try_claim(claim)?;
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn try_claim(&self, claim: &Claim) -> Result<Claimed, AboveCeiling> {
         let mut shard = self.shard(&claim.id);
         // Under the lock, here and everywhere: a time read before waiting for it would judge the past.
         let now = self.0.clock.now();
@@ -121,17 +147,12 @@ impl<C: Clock> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        let mut claimed = self.try_claim(claim);
-        // What is over must not keep out what is new.
-        for shard in &self.0.shards {
-            if claimed != Claimed::Full {
-                break;
-            }
-            if shard.lock().clear(self.0.clock.now(), &self.0.room, &self.0.floors) {
-                claimed = self.try_claim(claim);
+        loop {
+            match self.claim_clearing(claim) {
+                Ok(claimed) => return Ok(claimed),
+                Err(above) => self.0.floors.rise(above).await?,
             }
         }
-        Ok(claimed)
     }
 
     async fn renew(&self, holder: &Holder, lease: Lease) -> Result<Settled, StoreError> {
@@ -141,30 +162,29 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn complete(&self, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
-        let outcome = own(outcome);
         let mut shard = self.shard(&holder.id);
         let now = self.0.clock.now();
-        Ok(shard.change(&holder.id, &self.0.room, |record| protocol::complete(record, holder, &outcome, now)))
+        let settled = shard.complete(holder, outcome, now, &self.0.room);
+        drop(shard);
+        self.0.watchers.changed(&holder.id);
+        Ok(settled)
     }
 
     async fn release(&self, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {
-        let mut shard = self.shard(&holder.id);
-        let now = self.0.clock.now();
-        Ok(shard.change(&holder.id, &self.0.room, |record| protocol::release(record, holder, dead_for, now)))
+        Ok(self.end(&holder.id, |record, now| protocol::release(record, holder, dead_for, now)))
     }
 
     async fn mark_in_doubt(&self, holder: &Holder, response: Option<&Outcome>) -> Result<Settled, StoreError> {
         let response = response.map(own);
-        let mut shard = self.shard(&holder.id);
-        let now = self.0.clock.now();
-        let mark = |record: Option<&mut _>| protocol::mark_in_doubt(record, holder, response.as_ref(), now);
-        Ok(shard.change(&holder.id, &self.0.room, mark))
+        Ok(self.end(&holder.id, |record, now| protocol::mark_in_doubt(record, holder, response.as_ref(), now)))
     }
 
     async fn abandon(&self, id: &RecordId, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
         let mut shard = self.shard(id);
         let now = self.0.clock.now();
         shard.replace(id, now, &self.0.room, |record| protocol::abandon(record, nonce, dead_for, now));
+        drop(shard);
+        self.0.watchers.changed(id);
         Ok(())
     }
 
@@ -173,9 +193,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         if let ResolveVerdict::Happened(outcome) = &mut resolve.verdict {
             *outcome = own(outcome);
         }
-        let mut shard = self.shard(&resolve.id);
-        let now = self.0.clock.now();
-        Ok(shard.change(&resolve.id, &self.0.room, |record| protocol::resolve(record, &resolve, now)))
+        Ok(self.end(&resolve.id, |record, now| protocol::resolve(record, &resolve, now)))
+    }
+
+    fn watch(&self, id: &RecordId) -> Watch {
+        self.0.watchers.watch(id)
     }
 
     async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
@@ -192,13 +214,13 @@ impl<C: Clock> Store for MemoryStore<C> {
             let now = self.0.clock.now();
             for (id, record) in shard.records() {
                 let full = first.len() > list.limit;
-                let beyond = full && first.last_key_value().is_some_and(|(last, _)| id > last);
-                if beyond || list.after.is_some_and(|after| *id <= after) {
+                let beyond = full && first.last_key_value().is_some_and(|(last, _)| id > *last);
+                if beyond || list.after.is_some_and(|after| id <= after) {
                     continue;
                 }
-                let Some(entry) = record.entry(*id, now) else { continue };
+                let Some(entry) = record.entry(id, now) else { continue };
                 if list.state.is_none_or(|state| state == entry.state) {
-                    first.insert(*id, entry);
+                    first.insert(id, entry);
                     if full {
                         first.pop_last();
                     }
@@ -212,6 +234,8 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(Page { entries, next })
     }
 
+    /// Counts towards the limit also what is looked at and stays, so that no lock is held for longer. So it may do less than the limit, or nothing,
+    /// and still say that there is more.
     async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {
         let shards = self.0.shards.len();
         let from = self.0.sweep_from.load(Ordering::Relaxed);
@@ -220,8 +244,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         for n in 0..shards {
             let index = (from + n) % shards;
             let mut shard = self.0.shards[index].lock();
-            let (beside, swept) = shard.sweep(self.0.clock.now(), left, &self.0.room, &self.0.floors);
-            left -= swept.purged + swept.tombstoned;
+            let (beside, swept) = shard.sweep(self.0.clock.now(), &mut left, &self.0.room, &self.0.floors);
             all = all.and(beside).and(swept);
             if swept.more {
                 self.0.sweep_from.store(index, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 -- Gives up a claim that nobody ran with, and refuses late copies of it. KEYS: the record.
--- ARGV: now, nonce, for how long the nonce is dead.
+-- ARGV: nonce, for how long the nonce is dead.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local nonce, dead_for = ARGV[2], tonumber(ARGV[3])
+local nonce, dead_for = ARGV[1], tonumber(ARGV[2])
 
+local freed = false
 local r = read(key)
 if r == false then
   return 'unreadable'
@@ -27,7 +27,11 @@ if not r then
 elseif is_unfinished(stand(r, now)) and r.nonce == nonce then
   -- One whose life is over stays as it is: it may still be a possible escape.
   free(key, r, now)
+  freed = true
 end
 r.dead = kill(r.dead, nonce, dead_for, now, MOST)
 write(key, r, now, 'v', FORMAT, 'r', packed_request(r), 'c', packed_course(r), 'd', r.dead)
+if freed then
+  tell(key)
+end
 return 'applied'

@@ -1,10 +1,10 @@
 -- The one operation that decides who runs. KEYS: the record.
--- ARGV: now, fingerprint, nonce, lease, recovery, response window, tombstone window, maximum age, drift, key time, floor,
--- whether the store is full.
+-- ARGV: fingerprint and nonce; lease, recovery, response window and tombstone window. If there is any of it, also: maximum age, drift,
+-- key time, floor, whether the store is full, how long hits may keep a tombstone from its completion on, if they renew its window.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local fingerprint, nonce = ARGV[2], ARGV[3]
-local key_time = tonumber(ARGV[10])
+local fingerprint, nonce = struct.unpack(REQUEST, ARGV[1])
+local lease, recovery, response, tombstone = struct.unpack(LIFE, ARGV[2])
+local max_age, drift, key_time = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local r = read(key)
 if r == false then
@@ -36,6 +36,13 @@ if standing == 'completed' then
   return { 'replay', r.status, location, payload, text(r.since), text(between(r.since, now)), text(left) }
 end
 if standing == 'tombstone' then
+  local cap = tonumber(ARGV[8])
+  local kept = cap and math.min(between(r.since, now) + tombstone, cap)
+  -- What gains next to nothing is not written.
+  if kept and kept - r.tombstone >= tombstone / 100 then
+    r.tombstone = kept
+    write(key, r, now, 'c', packed_course(r))
+  end
   return { 'executed', r.status, redis.call('HGET', key, 'l'), text(r.since), text(between(r.since, now)) }
 end
 if (standing == 'in flight' or standing == 'lease ended') and r.nonce == nonce then
@@ -60,24 +67,24 @@ if standing == 'in flight' then
 end
 
 if standing ~= 'lease ended' then
-  local max_age, drift = tonumber(ARGV[8]), tonumber(ARGV[9])
-  local floor = tonumber(ARGV[11]) or -MOST
+  local floor = tonumber(ARGV[6]) or -MOST
+  local oldest, latest = max_age, drift
   if standing == 'released' and r.recovery ~= NO_LIFE then
-    max_age, drift = r.max_age, r.drift
+    oldest, latest = r.max_age, r.drift
   elseif standing == 'absent' and r and r.key_time then
     -- As if it had been purged just now.
     floor = math.max(floor, r.key_time)
   end
-  if max_age and key_time then
-    if key_time <= math.max(now - max_age, floor) then
+  if oldest and key_time then
+    if key_time <= math.max(now - oldest, floor) then
       return { 'too old' }
     end
-    if key_time > now + drift then
+    if key_time > now + latest then
       return { 'from the future' }
     end
   end
 end
-if standing == 'absent' and ARGV[12] == '1' then
+if standing == 'absent' and ARGV[7] == '1' then
   return { 'full' }
 end
 
@@ -89,7 +96,7 @@ local new = {
   status = 0,
   attempt = 1,
   token = math.min(math.max(r and r.token + 1 or 1, now), MOST),
-  lease_until = later(now, tonumber(ARGV[4])),
+  lease_until = later(now, lease),
   since = now,
   dead = r and r.dead or '',
 }
@@ -100,14 +107,17 @@ if r and standing ~= 'absent' and r.recovery ~= NO_LIFE then
   new.recovery, new.response, new.tombstone = r.recovery, r.response, r.tombstone
   new.max_age, new.drift, new.key_time = r.max_age, r.drift, r.key_time
 else
-  new.recovery, new.response, new.tombstone = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-  new.max_age, new.drift = tonumber(ARGV[8]), tonumber(ARGV[9])
+  new.recovery, new.response, new.tombstone = recovery, response, tombstone
+  new.max_age, new.drift = max_age, drift
 end
 if new.max_age then
   new.key_time = new.key_time or key_time
 end
 
-if r then
+if r and r.steps and keeps_steps(r, now) then
+  new.steps = r.steps
+  redis.call('HDEL', key, 'a', 'd', 'l', 'p', 'w', 'y')
+elseif r then
   redis.call('DEL', key)
 end
 local changed = { 'v', FORMAT, 'r', packed_request(new), 'c', packed_course(new) }
@@ -117,6 +127,9 @@ end
 if new.dead ~= '' then
   changed[#changed + 1], changed[#changed + 2] = 'd', new.dead
 end
+if new.steps then
+  changed[#changed + 1], changed[#changed + 2] = 's', new.steps
+end
 write(key, new, now, unpack(changed))
 local escape = standing == 'absent' and detail and 1 or 0
-return { 'granted', text(new.token), new.attempt, ARGV[4], new.recovery, escape }
+return { 'granted', text(new.token), new.attempt, text(lease), new.recovery, escape }

@@ -1,8 +1,7 @@
 -- Records the outcome. Late is fine while nobody took over; never inserts. KEYS: the record.
--- ARGV: now, token, nonce, status, parts, location, payload.
+-- ARGV: token, nonce, status, whether the payload is kept, payload or nothing, and if there is one, location.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local token, nonce = tonumber(ARGV[2]), ARGV[3]
+local token, nonce = tonumber(ARGV[1]), ARGV[2]
 
 local r = read(key)
 if r == false then
@@ -13,9 +12,10 @@ if not r then
 end
 local standing = stand(r, now)
 if is_unfinished(standing) and is_held_by(r, token, nonce) then
-  put_outcome(key, r, ARGV[4], ARGV[5], ARGV[6], ARGV[7])
+  put_outcome(key, r, ARGV[3], ARGV[4], ARGV[5], ARGV[6])
   r.state, r.since = COMPLETED, now
   write(key, r, now, 'c', packed_course(r))
+  tell(key)
   return 'applied'
 end
 if (standing == 'completed' or standing == 'tombstone') and r.nonce == nonce then

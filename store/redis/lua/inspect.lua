@@ -1,6 +1,4 @@
--- What an operator sees. KEYS: the record. ARGV: now.
-
-local key, now = KEYS[1], clock(ARGV[1])
+-- What an operator sees. KEYS: the record.
 
 local r = read(key)
 if r == false then

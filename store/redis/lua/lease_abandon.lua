@@ -1,9 +1,9 @@
 -- Gives up an asking, and refuses late copies of it. KEYS: the lease.
--- ARGV: now, nonce, for how long the nonce is dead, the resource's name.
+-- ARGV: nonce, for how long the nonce is dead, the resource's name.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local nonce = ARGV[2]
+local nonce = ARGV[1]
 
+local freed = false
 local l = read(key)
 if l == false then
   return 'unreadable'
@@ -11,7 +11,11 @@ end
 l = l or { token = 0, lease_until = now, held = false, dead = '' }
 if l.held and l.holder == nonce then
   free(l, now)
+  freed = true
 end
-l.dead = kill(l.dead, nonce, tonumber(ARGV[3]), now, MOST_DEAD)
-write(key, l, now, ARGV[4])
+l.dead = kill(l.dead, nonce, tonumber(ARGV[2]), now, MOST_DEAD)
+write(key, l, now, ARGV[3])
+if freed then
+  tell(key)
+end
 return 'applied'

@@ -1,8 +1,7 @@
 -- Asks for a lease: the one operation that decides who has it. KEYS: the lease.
--- ARGV: now, nonce, lease, a token that the granted one must be above or 0, the resource's name.
+-- ARGV: nonce, lease, a token that the granted one must be above or 0, the resource's name.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local nonce, above = ARGV[2], tonumber(ARGV[4])
+local nonce, above = ARGV[1], tonumber(ARGV[3])
 
 local l = read(key)
 if l == false then
@@ -31,7 +30,7 @@ end
 l = l or { token = 0, dead = '' }
 l.token = math.min(math.max(math.max(l.token, above) + 1, now), MOST)
 if not own then
-  l.held, l.holder, l.lease_until = true, nonce, later(now, tonumber(ARGV[3]))
+  l.held, l.holder, l.lease_until = true, nonce, later(now, tonumber(ARGV[2]))
 end
-write(key, l, now, ARGV[5])
+write(key, l, now, ARGV[4])
 return { 'granted', text(l.token), text(l.lease_until - now) }

@@ -1,6 +1,4 @@
--- What an operator sees of a resource. KEYS: the lease. ARGV: now.
-
-local key, now = KEYS[1], clock(ARGV[1])
+-- What an operator sees of a resource. KEYS: the lease.
 
 local l = read(key)
 if l == false then

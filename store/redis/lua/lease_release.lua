@@ -1,8 +1,7 @@
 -- Gives a lease back, late too while nobody took over. KEYS: the lease.
--- ARGV: now, token, nonce, for how long the nonce is dead.
+-- ARGV: token, nonce, for how long the nonce is dead.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local nonce = ARGV[3]
+local nonce = ARGV[2]
 
 local l = read(key)
 if l == false then
@@ -14,10 +13,11 @@ end
 if is_dead(l.dead, nonce, now) then
   return 'already applied'
 end
-if is_held_by(l, tonumber(ARGV[2]), nonce) then
+if is_held_by(l, tonumber(ARGV[1]), nonce) then
   free(l, now)
-  l.dead = kill(l.dead, nonce, tonumber(ARGV[4]), now, MOST_DEAD)
+  l.dead = kill(l.dead, nonce, tonumber(ARGV[3]), now, MOST_DEAD)
   write(key, l, now)
+  tell(key)
   return 'applied'
 end
 return 'superseded'

@@ -1,37 +1,16 @@
--- A record: one hash. Small fields are packed, so that a tombstone stays a listpack.
---
--- v  the format, '1'
--- r  which request: fingerprint, nonce
--- c  its course: state, outcome, status, attempt, token, lease end, since, recovery, response and tombstone window
--- a  for time-ordered keys: whether there is a key time, maximum age, drift, key time
--- d  dead nonces
--- l, p  location and payload of the outcome
--- w, y  who resolved it, and why
-
-local FORMAT = '1'
-local REQUEST, REQUEST_SIZE = '>c33c16', 49
-local COURSE, COURSE_SIZE = '>BBHI4i8i8i8Bi8i8', 49
-local AGE, AGE_SIZE = '>Bi8i8i8', 25
-
-local IN_FLIGHT, COMPLETED, IN_DOUBT, RELEASED = 1, 2, 3, 4
--- The outcome: none, without its payload, with it.
-local NONE, NOT_KEPT, KEPT = 0, 1, 2
--- Recovery; 0 on the stub that an abandon leaves, which has no life settings.
-local NO_LIFE, RERUN = 0, 2
-
-local MARGIN = 3600000000
+-- A record, read, judged and written.
 
 -- The record: nil when there is none, false when it cannot be read.
 local function read(key)
-  local found = fields(key, 'v', 'r', 'c', 'a', 'd')
+  local found = fields(key, 'v', 'r', 'c', 'a', 'd', 's')
   if not found then
     return found
   end
-  local version, request, course, age, dead = unpack(found)
+  local version, request, course, age, dead, steps = unpack(found)
   if version ~= FORMAT or not request or #request ~= REQUEST_SIZE or not course or #course ~= COURSE_SIZE then
     return false
   end
-  local r = { dead = dead or '' }
+  local r = { dead = dead or '', steps = steps }
   if #r.dead % DEAD_SIZE ~= 0 then
     return false
   end
@@ -84,6 +63,14 @@ local function state_end(r)
   return last
 end
 
+-- Until when steps keep a released record. Other states keep theirs as long as they last.
+local function steps_kept_until(r)
+  if r.state ~= RELEASED or r.recovery == NO_LIFE then
+    return -MOST
+  end
+  return later(r.since, r.tombstone)
+end
+
 -- It may be deleted strictly after this. There are no floors here, so the record of a time-ordered key stays longer by
 -- what the clock may step back.
 local function kept_until(r)
@@ -93,6 +80,9 @@ local function kept_until(r)
   end
   if r.key_time and r.state ~= RELEASED then
     kept = math.max(kept, later(key_kept_until(r), HOLD))
+  end
+  if r.steps then
+    kept = math.max(kept, steps_kept_until(r))
   end
   return kept
 end
@@ -120,6 +110,15 @@ local function stand(r, now)
   return 'in doubt', r.state == IN_FLIGHT and r.lease_until or r.since
 end
 
+-- Whether its steps still count. When they do not, whoever claims the key anew begins without them.
+local function keeps_steps(r, now)
+  local standing = stand(r, now)
+  if standing == 'released' then
+    return now <= steps_kept_until(r)
+  end
+  return standing ~= 'absent'
+end
+
 -- An attempt has begun and has not ended in a known way.
 local function is_unfinished(standing)
   return standing == 'in flight' or standing == 'lease ended' or standing == 'in doubt'
@@ -143,16 +142,15 @@ local function drop_outcome(key, r)
   r.outcome, r.status = NONE, 0
 end
 
--- Puts an outcome in the place of another: its status, which parts it has ('l', 'p', both or neither), its parts.
-local function put_outcome(key, r, status, parts, location, payload)
+-- Puts an outcome in the place of another: its status, whether its payload is kept, that, and its location if it has one.
+local function put_outcome(key, r, status, kept, payload, location)
   drop_outcome(key, r)
-  r.outcome, r.status = NOT_KEPT, tonumber(status)
-  if string.find(parts, 'l', 1, true) then
+  r.outcome, r.status = tonumber(kept), tonumber(status)
+  if location then
     redis.call('HSET', key, 'l', location)
   end
-  if string.find(parts, 'p', 1, true) then
+  if r.outcome == KEPT then
     redis.call('HSET', key, 'p', payload)
-    r.outcome = KEPT
   end
 end
 

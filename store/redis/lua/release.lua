@@ -1,7 +1,6 @@
--- Frees the key: for certain nothing happened. KEYS: the record. ARGV: now, token, nonce, for how long the nonce is dead.
+-- Frees the key: for certain nothing happened. KEYS: the record. ARGV: token, nonce, for how long the nonce is dead.
 
-local key, now = KEYS[1], clock(ARGV[1])
-local token, nonce, dead_for = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local token, nonce, dead_for = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local r = read(key)
 if r == false then
@@ -17,6 +16,7 @@ if is_unfinished(stand(r, now)) and is_held_by(r, token, nonce) then
   free(key, r, now)
   r.dead = kill(r.dead, nonce, dead_for, now, MOST)
   write(key, r, now, 'c', packed_course(r), 'd', r.dead)
+  tell(key)
   return 'applied'
 end
 return 'superseded'

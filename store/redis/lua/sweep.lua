@@ -1,6 +1,4 @@
--- Drops the payload, or deletes the record, if its time is over now. KEYS: the record. ARGV: now.
-
-local key, now = KEYS[1], clock(ARGV[1])
+-- Drops the payload, or deletes the record with its steps, if its time is over now. KEYS: the record.
 
 local r = read(key)
 if not r then

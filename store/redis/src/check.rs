@@ -85,7 +85,7 @@ impl RedisStore {
     /// uses them.
     ///
     /// # Errors
-    /// When a server cannot be asked at all.
+    /// When no server can be asked at all. One of a cluster that does not answer is a finding.
     ///
     /// # Cancel safety
     /// Changes nothing.

@@ -1,10 +1,12 @@
 //! New connections.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use idempotency::OpenError;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
@@ -62,6 +64,12 @@ impl Source {
         }
         self.older.connect(&self.config).await
     }
+
+    /// A connection to hear what is published. It has no timeouts.
+    pub(crate) async fn listen(&self) -> Result<PubSub, RedisError> {
+        // What is published can be heard on RESP2 too, and servers that do not speak RESP3 need not be told apart.
+        self.older.client().await?.get_async_pubsub().await
+    }
 }
 
 impl Servers {
@@ -79,11 +87,17 @@ impl Servers {
     }
 
     async fn connect(&self, config: &AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+        self.client().await?.get_multiplexed_async_connection_with_config(config).await
+    }
+
+    /// The way to the primary, wherever it is now.
+    async fn client(&self) -> Result<Cow<'_, Client>, RedisError> {
         match self {
-            Self::Single(client) => client.get_multiplexed_async_connection_with_config(config).await,
+            Self::Single(client) => Ok(Cow::Borrowed(client)),
+            // Boxed, and its type forgotten: it is so deep that programs which spawn an operation would meet the compiler's limit.
             Self::Sentinel(client) => {
-                let client = client.lock().await.async_get_client().await?;
-                client.get_multiplexed_async_connection_with_config(config).await
+                let mut client = client.lock().await;
+                client.async_get_client().boxed().await.map(Cow::Owned)
             }
         }
     }

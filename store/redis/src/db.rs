@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use idempotency::time::micros;
+use idempotency::watch::Watch;
 use idempotency::{Clock, FencingToken, KeyClass, StoreError, Timestamp};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::error::{NotReplicated, store_error};
+use crate::hints::Hints;
 use crate::keys::Keys;
-use crate::link::Link;
+use crate::link::{Link, Resend};
 use crate::replicas::Replicas;
 use crate::scan::Walk;
-use crate::scripts::Script;
+use crate::scripts::{Code, Script};
 
 pub(crate) struct Db {
     pub(crate) link: Link,
@@ -22,48 +24,63 @@ pub(crate) struct Db {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) not_before: HashMap<KeyClass, Timestamp>,
     pub(crate) replicas: Option<Replicas>,
+    /// None in a cluster.
+    pub(crate) hints: Option<Hints>,
     /// Where the next sweep goes on, of records and of leases.
     pub(crate) records: Mutex<Option<Walk>>,
     pub(crate) leases: Mutex<Option<Walk>>,
 }
 
 impl Db {
-    /// Runs a script on a key.
+    /// Runs a script on keys of one slot.
     pub(crate) async fn run(
         &self,
         script: &Script,
-        key: &str,
+        keys: &[String],
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        self.link.run(script, key, self.timed(arguments)).await.map_err(store_error)
+        self.link.run(self.form(script), keys, Resend::Broken, self.timed(arguments)).await.map_err(store_error)
     }
 
     /// Runs a script whose write is to be on replicas, if that is wanted: its answer, and whether it is.
+    ///
+    /// One that grants something is not [sent again](Resend::Refused) when its connection breaks: whoever asks is told, asks once more, and
+    /// knows that the first asking may still be carried out.
     pub(crate) async fn write(
         &self,
-        script: &Script,
-        key: &str,
+        (script, keys): (&Script, &[String]),
+        resend: Resend,
         arguments: impl Fn(&mut Cmd),
-        wrote: impl Fn(&Value) -> bool,
+        wrote: impl Fn(&Value) -> bool + Send + Sync,
     ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
-        let arguments = self.timed(arguments);
+        let (script, arguments) = (self.form(script), self.timed(arguments));
         match (&self.replicas, self.link.source()) {
             (Some(replicas), Some(source)) => {
-                replicas.run(source, self.link.timeout, (script, key), arguments, wrote).await
+                let way = (&**source, self.link.timeout);
+                // Boxed, since it is large, and most stores have no use for it.
+                Box::pin(replicas.run(way, (script, keys), resend, arguments, wrote)).await
             }
-            _ => Ok((self.link.run(script, key, arguments).await?, Ok(()))),
+            _ => Ok((self.link.run(script, keys, resend, arguments).await?, Ok(()))),
         }
     }
 
-    /// Puts the time in front of the arguments: nothing, and the server takes its own, or the one that a test gives.
+    /// Hints that the key may have changed.
+    pub(crate) fn watch(&self, key: &String) -> Watch {
+        self.hints.as_ref().map_or_else(Watch::none, |hints| hints.watch(key))
+    }
+
+    fn form<'s>(&self, script: &'s Script) -> &'s Code {
+        script.form(self.hints.is_some(), self.clock.is_some())
+    }
+
+    /// Puts the time that a test gives behind the arguments.
     fn timed(&self, arguments: impl Fn(&mut Cmd)) -> impl Fn(&mut Cmd) {
         let now = self.clock.as_ref().map(|clock| exact(clock.now().micros()));
         move |command| {
-            match now {
-                Some(now) => command.arg(now),
-                None => command.arg(""),
-            };
             arguments(command);
+            if let Some(now) = now {
+                command.arg(now);
+            }
         }
     }
 }

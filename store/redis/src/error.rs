@@ -61,6 +61,11 @@ pub(crate) fn is_out_of_memory(error: &RedisError) -> bool {
     error.code() == Some("OOM")
 }
 
+/// Whether the server carries nothing out, since a script runs for too long.
+pub(crate) fn is_busy(error: &RedisError) -> bool {
+    kind_of(error) == StoreErrorKind::Busy
+}
+
 /// Whether the server does not have the script.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)

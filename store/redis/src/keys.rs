@@ -32,13 +32,12 @@ impl Keys {
         (!prefix.contains(['{', '}'])).then(|| Self { prefix: prefix.to_owned() })
     }
 
-    pub(crate) fn record(&self, id: &RecordId) -> String {
-        format!("{}{{{id}{}", self.prefix, Kind::Record.suffix())
+    pub(crate) fn record(&self, id: &RecordId) -> [String; 1] {
+        [self.name(Kind::Record, id)]
     }
 
-    pub(crate) fn lease(&self, resource: &Resource) -> String {
-        let id = RecordId::from_bytes(Sha256::digest(resource.as_bytes()).into());
-        format!("{}{{{id}{}", self.prefix, Kind::Lease.suffix())
+    pub(crate) fn lease(&self, resource: &Resource) -> [String; 1] {
+        [self.name(Kind::Lease, &RecordId::from_bytes(Sha256::digest(resource.as_bytes()).into()))]
     }
 
     /// The glob that matches all keys of a kind.
@@ -62,7 +61,18 @@ impl Keys {
     }
 
     /// The key with this id.
-    pub(crate) fn of(&self, kind: Kind, id: &RecordId) -> String {
-        format!("{}{{{id}{}", self.prefix, kind.suffix())
+    pub(crate) fn of(&self, kind: Kind, id: &RecordId) -> [String; 1] {
+        [self.name(kind, id)]
+    }
+
+    fn name(&self, kind: Kind, id: &RecordId) -> String {
+        // For every operation: digit by digit through a formatter would cost more than to encode the rest of the command.
+        let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit)]);
+        let mut name = String::with_capacity(self.prefix.len() + 70);
+        name.push_str(&self.prefix);
+        name.push('{');
+        name.extend(id.as_bytes().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+        name.push_str(kind.suffix());
+        name
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use idempotency::watch::Watch;
 use idempotency::{
     Acquired, Ask, Lease, LeaseEntry, LeaseGrant, LeaseHolder, Leases, Nonce, OpenError, Resource, Settled, StoreError,
     StoreErrorKind,
@@ -11,6 +12,7 @@ use redis::{Cmd, Value};
 
 use crate::db::{Db, duration};
 use crate::error::store_error;
+use crate::link::Resend;
 use crate::replicas::not_replicated;
 use crate::reply::{self, Reply, settled};
 use crate::{RedisOptions, RedisStore, scripts, sweep};
@@ -91,8 +93,8 @@ impl Leases for RedisLeases {
                 .arg(ask.resource.as_bytes());
         };
         let key = self.db.keys.lease(&ask.resource);
-        let wrote = |answer: &Value| matches!(acquired(answer.clone()), Ok(Acquired::Granted(_)));
-        let answered = self.db.write(&scripts::LEASE_ACQUIRE, &key, arguments, wrote).await;
+        let granted = |answer: &Value| matches!(acquired(answer.clone()), Ok(Acquired::Granted(_)));
+        let answered = self.db.write((&scripts::LEASE_ACQUIRE, &key), Resend::Refused, arguments, granted).await;
         let (answer, replicated) = answered.map_err(store_error)?;
         let acquired = acquired(answer)?;
         if let Err(short) = replicated {
@@ -126,6 +128,11 @@ impl Leases for RedisLeases {
             command.arg(nonce.as_bytes()).arg(duration(dead_for)).arg(resource.as_bytes());
         };
         settled(self.db.run(&scripts::LEASE_ABANDON, &self.db.keys.lease(resource), arguments).await?).map(drop)
+    }
+
+    fn watch(&self, resource: &Resource) -> Watch {
+        let [lease] = self.db.keys.lease(resource);
+        self.db.watch(&lease)
     }
 
     async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseEntry>, StoreError> {

@@ -12,9 +12,11 @@
 //! With the feature `tls`, `rediss` in the place of `redis` in any of them.
 
 mod check;
+mod cluster;
 mod connect;
 mod db;
 mod error;
+mod hints;
 mod keys;
 mod leases;
 mod link;
@@ -25,6 +27,7 @@ mod replicas;
 mod reply;
 mod scan;
 mod scripts;
+mod steps;
 mod store;
 mod sweep;
 mod url;

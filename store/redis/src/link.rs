@@ -1,7 +1,8 @@
 //! The way to the servers: one connection that everything shares, made anew when it breaks.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,9 +11,10 @@ use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRou
 use redis::{Cmd, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
 
+use crate::cluster::Cluster;
 use crate::connect::Source;
-use crate::error::{ends_connection, is_unknown_script, may_be_tried_again};
-use crate::scripts::Script;
+use crate::error::{ends_connection, is_busy, is_unknown_script, may_be_tried_again};
+use crate::scripts::Code;
 
 /// What commands are sent through.
 pub(crate) struct Link {
@@ -22,8 +24,10 @@ pub(crate) struct Link {
 
 enum Way {
     Primary(Box<Shared>),
-    Cluster(ClusterConnection),
+    Cluster(Cluster),
 }
+
+type Sending<'l> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'l>>;
 
 /// A primary among those there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,33 +38,65 @@ pub(crate) enum Node {
     Of { host: String, port: u16 },
 }
 
+/// Whom a command is for.
+#[derive(Clone, Copy)]
+enum To<'l> {
+    /// Whoever has the slot of this key.
+    SlotOf(&'l str),
+    Node(&'l Node),
+}
+
+/// When a command is sent once more, on a new connection. The client of a cluster does that by itself, and as it thinks fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resend {
+    /// When the connection broke, which may have been long before anybody noticed, as well as when the server refused to write.
+    /// The first copy may arrive after the second was answered, and must be harmless then.
+    Broken,
+    /// When the server refused to write, and only then: that the first copy is not carried out is certain.
+    Refused,
+}
+
+impl Resend {
+    pub(crate) fn after(self, error: &RedisError) -> bool {
+        may_be_tried_again(error) && (self == Self::Broken || !error.is_io_error())
+    }
+}
+
+/// Which of the errors of a command that was sent twice tells what may have become of it: a server that is busy says that nothing was
+/// carried out, and knows only of the second.
+pub(crate) fn honest(first: RedisError, second: RedisError) -> RedisError {
+    if first.is_io_error() && is_busy(&second) { first } else { second }
+}
+
 impl Link {
     pub(crate) fn to_primary(source: Source, timeout: Duration) -> Self {
         Self { way: Way::Primary(Box::new(Shared::new(source, timeout))), timeout }
     }
 
-    pub(crate) fn to_cluster(connection: ClusterConnection, timeout: Duration) -> Self {
-        Self { way: Way::Cluster(connection), timeout }
+    pub(crate) fn to_cluster(cluster: Cluster, timeout: Duration) -> Self {
+        Self { way: Way::Cluster(cluster), timeout }
     }
 
-    pub(crate) fn source(&self) -> Option<&Source> {
+    pub(crate) fn source(&self) -> Option<&Arc<Source>> {
         match &self.way {
             Way::Primary(shared) => Some(&shared.source),
             Way::Cluster(_) => None,
         }
     }
 
-    /// Runs a script on one key. Every script may be sent twice: it knows whose message it was.
+    /// Runs a script on keys of one slot. Every script may be carried out twice: it knows whose message it was.
     pub(crate) async fn run(
         &self,
-        script: &Script,
-        key: &str,
+        script: &Code,
+        keys: &[String],
+        resend: Resend,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, RedisError> {
         let deadline = self.deadline();
-        match self.send(deadline, &by_hash(script, key, &arguments), None).await {
+        let slot = To::SlotOf(keys.first().map_or("", String::as_str));
+        match self.send(deadline, &by_hash(script, keys, &arguments), slot, resend).await {
             Err(error) if is_unknown_script(&error) => {
-                self.send(deadline, &by_code(script, key, &arguments), None).await
+                self.send(deadline, &by_code(script, keys, &arguments), slot, resend).await
             }
             answered => answered,
         }
@@ -68,14 +104,30 @@ impl Link {
 
     /// Sends a command to a primary.
     pub(crate) async fn on(&self, node: &Node, command: &Cmd) -> Result<Value, RedisError> {
-        self.send(self.deadline(), command, Some(node)).await
+        self.send(self.deadline(), command, To::Node(node), Resend::Broken).await
     }
 
-    /// The primaries there are now.
+    /// The primaries there are now, those that do not answer as well.
     pub(crate) async fn primaries(&self) -> Result<Vec<Node>, RedisError> {
-        let Way::Cluster(connection) = &self.way else { return Ok(vec![Node::Only]) };
+        let Way::Cluster(cluster) = &self.way else { return Ok(vec![Node::Only]) };
+        let mut connection = cluster.connection();
+        let anyone = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let asked = connection.route_command(redis::cmd("CLUSTER").arg("SLOTS").take(), anyone);
+        let ranges: Vec<Vec<Value>> = redis::from_redis_value(within(self.deadline(), asked).await?)?;
+        let mut primaries: Vec<Node> = Vec::new();
+        for range in ranges {
+            match range.get(2).and_then(address) {
+                Some(node) if primaries.contains(&node) => {}
+                Some(node) => primaries.push(node),
+                // A proxy in front of them hides where they are.
+                None => return self.connected_primaries(&mut connection).await,
+            }
+        }
+        Ok(primaries)
+    }
+
+    async fn connected_primaries(&self, connection: &mut ClusterConnection) -> Result<Vec<Node>, RedisError> {
         let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let mut connection = connection.clone();
         let asked = connection.route_command(redis::cmd("PING"), everywhere);
         let Value::Map(answers) = within(self.deadline(), asked).await? else { return Ok(Vec::new()) };
         let address = |value: Value| {
@@ -90,33 +142,51 @@ impl Link {
         Instant::now() + self.timeout
     }
 
-    async fn send(&self, deadline: Instant, command: &Cmd, node: Option<&Node>) -> Result<Value, RedisError> {
-        match (&self.way, node) {
-            (Way::Primary(shared), _) => shared.send(deadline, command).await,
-            (Way::Cluster(connection), Some(Node::Of { host, port })) => {
-                let node = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port: *port };
-                let mut connection = connection.clone();
-                let sent = connection.route_command(command.clone(), RoutingInfo::SingleNode(node));
-                within(deadline, async { sent.await?.extract_error() }).await
+    /// Boxed, so that what is deep inside a connection is not part of the type of every operation: a program that spawns one would meet
+    /// the compiler's limit.
+    fn send<'l>(&'l self, deadline: Instant, command: &'l Cmd, to: To<'l>, resend: Resend) -> Sending<'l> {
+        Box::pin(async move {
+            match (&self.way, to) {
+                (Way::Primary(shared), _) => shared.send(deadline, command, resend).await,
+                (Way::Cluster(cluster), To::SlotOf(key)) => Box::pin(cluster.send(deadline, command, key)).await,
+                (Way::Cluster(cluster), To::Node(node)) => {
+                    let node = match node {
+                        Node::Of { host, port } => SingleNodeRoutingInfo::ByAddress { host: host.clone(), port: *port },
+                        Node::Only => SingleNodeRoutingInfo::Random,
+                    };
+                    let mut connection = cluster.connection();
+                    let sent = connection.route_command(command.clone(), RoutingInfo::SingleNode(node));
+                    within(deadline, async { Box::pin(sent).await?.extract_error() }).await
+                }
             }
-            (Way::Cluster(connection), _) => within(deadline, command.query_async(&mut connection.clone())).await,
-        }
+        })
     }
 }
 
-pub(crate) fn by_hash(script: &Script, key: &str, arguments: impl Fn(&mut Cmd)) -> Cmd {
-    command("EVALSHA", &script.hash, key, arguments)
+pub(crate) fn by_hash(script: &Code, keys: &[String], arguments: impl Fn(&mut Cmd)) -> Cmd {
+    command("EVALSHA", &script.hash, keys, arguments)
 }
 
-pub(crate) fn by_code(script: &Script, key: &str, arguments: impl Fn(&mut Cmd)) -> Cmd {
-    command("EVAL", script.code, key, arguments)
+pub(crate) fn by_code(script: &Code, keys: &[String], arguments: impl Fn(&mut Cmd)) -> Cmd {
+    command("EVAL", &script.text, keys, arguments)
 }
 
-fn command(name: &str, script: &str, key: &str, arguments: impl Fn(&mut Cmd)) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(1).arg(key);
+fn command(name: &str, script: &str, keys: &[String], arguments: impl Fn(&mut Cmd)) -> Cmd {
+    // What most have, so that it is not moved as it grows.
+    let mut command = Cmd::with_capacity(10, 512);
+    command.arg(name);
+    command.arg(script).arg(keys.len()).arg(keys);
     arguments(&mut command);
     command
+}
+
+/// Where a node is, in an answer to CLUSTER SLOTS.
+fn address(node: &Value) -> Option<Node> {
+    let Value::Array(node) = node else { return None };
+    let [host, port, ..] = node.as_slice() else { return None };
+    let host: String =
+        redis::from_redis_value_ref(host).ok().filter(|host: &String| !host.is_empty() && host != "?")?;
+    Some(Node::Of { host, port: redis::from_redis_value_ref(port).ok()? })
 }
 
 /// The answer, or an error of kind timeout.
@@ -141,7 +211,7 @@ pub(crate) async fn connected<T>(
 
 /// One connection for all, and who makes the next one.
 struct Shared {
-    source: Source,
+    source: Arc<Source>,
     /// A connection that has answered nothing for so long is given up.
     patience: Duration,
     current: Mutex<Current>,
@@ -161,17 +231,21 @@ struct Current {
 
 impl Shared {
     fn new(source: Source, patience: Duration) -> Self {
-        Self { source, patience, current: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self {
+            source: Arc::new(source),
+            patience,
+            current: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
     }
 
-    async fn send(&self, deadline: Instant, command: &Cmd) -> Result<Value, RedisError> {
+    async fn send(&self, deadline: Instant, command: &Cmd, resend: Resend) -> Result<Value, RedisError> {
         let (first, error) = match self.send_once(deadline, command).await {
             Err((connection, error)) => (connection, error),
             Ok(value) => return Ok(value),
         };
-        // The first connection may have been broken for long before anybody noticed.
-        if first.is_some() && may_be_tried_again(&error) {
-            return self.send_once(deadline, command).await.map_err(|(_, error)| error);
+        if first.is_some() && resend.after(&error) {
+            return self.send_once(deadline, command).await.map_err(|(_, again)| honest(error, again));
         }
         Err(error)
     }
@@ -190,10 +264,16 @@ impl Shared {
 
     /// The connection, and its number.
     async fn connection(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
-        let attempts = match self.current().there_is(self.patience) {
-            Ok(connection) => return Ok(connection),
-            Err(attempts) => attempts,
-        };
+        let there_is = self.current().there_is(self.patience);
+        match there_is {
+            Ok(connection) => Ok(connection),
+            // Boxed, since it is large and rare: it would make the future of every command as large.
+            Err(attempts) => Box::pin(self.connection_after(attempts)).await,
+        }
+    }
+
+    /// A new connection, or the one that somebody has made meanwhile, if there was none after so many attempts.
+    async fn connection_after(&self, attempts: u64) -> Result<(u64, MultiplexedConnection), RedisError> {
         let mut last = self.connecting.lock().await;
         let failed_meanwhile = match self.current().there_is(self.patience) {
             Ok(connection) => return Ok(connection),

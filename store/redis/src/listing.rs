@@ -22,7 +22,7 @@ pub(crate) async fn list(db: &Db, list: &List) -> Result<Page, StoreError> {
     if list.limit == 0 {
         return Ok(page);
     }
-    let (ids, there_are_more) = smallest(db, list.after).await?;
+    let (ids, there_are_more) = smallest(db, |id| list.after.is_none_or(|after| id > after)).await?;
     let last = ids.last().copied();
     for batch in ids.chunks(BATCH) {
         let answers = run_on_each(db, Kind::Record, &scripts::INSPECT, batch).await?;
@@ -39,13 +39,13 @@ pub(crate) async fn list(db: &Db, list: &List) -> Result<Page, StoreError> {
     Ok(page)
 }
 
-/// The smallest ids after one, in order, and whether there are larger ones.
-async fn smallest(db: &Db, after: Option<RecordId>) -> Result<(Vec<RecordId>, bool), StoreError> {
+/// The smallest ids of those that are wanted, in order, and whether there are larger ones.
+pub(crate) async fn smallest(db: &Db, wanted: impl Fn(RecordId) -> bool) -> Result<(Vec<RecordId>, bool), StoreError> {
     let mut ids = BTreeSet::new();
     let mut there_are_more = false;
     let mut walk = Walk::begin(db, Kind::Record).await?;
     while walk.step(db).await? {
-        for id in walk.met.drain(..).filter(|id| after.is_none_or(|after| *id > after)) {
+        for id in walk.met.drain(..).filter(|id| wanted(*id)) {
             ids.insert(id);
             if ids.len() > MOST_SEEN {
                 ids.pop_last();

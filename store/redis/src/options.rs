@@ -7,8 +7,10 @@ use std::time::Duration;
 use idempotency::{Clock, KeyClass, OpenError, RecordId, Timestamp};
 use tokio::sync::Mutex;
 
-use crate::connect::{Credentials, Source, cluster};
+use crate::cluster::Cluster;
+use crate::connect::{Credentials, Source};
 use crate::db::Db;
+use crate::hints::Hints;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::replicas::Replicas;
@@ -141,11 +143,15 @@ impl RedisOptions {
             Place::Cluster(_) if self.replicas.is_some() => {
                 return Err(refused("a store in a cluster does not wait for replicas"));
             }
-            Place::Cluster(nodes) => Link::to_cluster(cluster(nodes, &self.credentials, timeout).await?, timeout),
+            Place::Cluster(nodes) => {
+                Link::to_cluster(Cluster::connect(nodes, &self.credentials, timeout).await?, timeout)
+            }
             _ => Link::to_primary(Source::new(&place, &self.credentials, timeout)?, timeout),
         };
+        let hints = link.source().map(|source| Hints::new(Arc::clone(source), timeout));
         let db = Db {
             link,
+            hints,
             keys,
             clock: self.clock,
             not_before: self.not_before,

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use idempotency::StoreError;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
@@ -10,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::connect::Source;
 use crate::error::{NotReplicated, is_unknown_script, may_be_tried_again};
-use crate::link::{by_code, by_hash, connected, within};
-use crate::scripts::Script;
+use crate::link::{Resend, by_code, by_hash, connected, honest, within};
+use crate::scripts::Code;
 
 /// Connections of their own: WAIT holds up whatever comes behind it, and counts what was written through the same one.
 pub(crate) struct Replicas {
@@ -28,24 +29,37 @@ impl Replicas {
     /// Runs a script, and waits if its answer says that it wrote: the answer, and whether enough replicas have it.
     pub(crate) async fn run(
         &self,
-        source: &Source,
-        timeout: Duration,
-        (script, key): (&Script, &str),
+        (source, timeout): (&Source, Duration),
+        (script, keys): (&Code, &[String]),
+        resend: Resend,
         arguments: impl Fn(&mut Cmd),
-        wrote: impl Fn(&Value) -> bool,
+        wrote: impl Fn(&Value) -> bool + Send + Sync,
     ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
         let deadline = Instant::now() + timeout;
-        let calls = [by_hash(script, key, &arguments), by_code(script, key, &arguments)];
+        let calls = [by_hash(script, keys, &arguments), by_code(script, keys, &arguments)];
         let idle = self.idle().pop();
+        let mut first = None;
         if let Some(connection) = idle {
-            match self.run_on(connection, deadline, &calls, &wrote).await {
-                // It was broken, or leads to a server that is not the primary any more; so may all others.
-                Err(error) if may_be_tried_again(&error) => self.idle().clear(),
+            match self.run_on(connection, deadline, &calls, &wrote).boxed().await {
+                Err(error) if may_be_tried_again(&error) => {
+                    // It was broken, or leads to a server that is not the primary any more; so may all others.
+                    self.idle().clear();
+                    if !resend.after(&error) {
+                        return Err(error);
+                    }
+                    first = Some(error);
+                }
                 answered => return answered,
             }
         }
-        let connection = connected(deadline, source.connect()).await?;
-        self.run_on(connection, deadline, &calls, &wrote).await
+        let answered = match connected(deadline, source.connect()).await {
+            Ok(connection) => self.run_on(connection, deadline, &calls, &wrote).boxed().await,
+            Err(error) => Err(error),
+        };
+        match (first, answered) {
+            (Some(error), Err(again)) => Err(honest(error, again)),
+            (_, answered) => answered,
+        }
     }
 
     /// A connection on which anything failed is not used again.
@@ -54,7 +68,7 @@ impl Replicas {
         mut connection: MultiplexedConnection,
         deadline: Instant,
         [by_hash, by_code]: &[Cmd; 2],
-        wrote: impl Fn(&Value) -> bool,
+        wrote: impl Fn(&Value) -> bool + Send + Sync,
     ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
         let value = match within(deadline, by_hash.query_async(&mut connection)).await {
             Err(error) if is_unknown_script(&error) => within(deadline, by_code.query_async(&mut connection)).await?,

@@ -17,6 +17,12 @@ impl Reply {
         }
     }
 
+    /// Arrays within it.
+    pub(crate) fn replies(&mut self) -> Result<Vec<Self>, StoreError> {
+        let Value::Array(values) = self.next() else { return Err(unexpected()) };
+        values.into_iter().map(Self::new).collect()
+    }
+
     fn next(&mut self) -> Value {
         // Redis leaves nothing out but what is last.
         self.0.next().unwrap_or(Value::Nil)
@@ -33,7 +39,7 @@ impl Reply {
         }
     }
 
-    fn optional_bytes(&mut self) -> Result<Option<Bytes>, StoreError> {
+    pub(crate) fn optional_bytes(&mut self) -> Result<Option<Bytes>, StoreError> {
         match self.next() {
             Value::Nil => Ok(None),
             Value::BulkString(bytes) => Ok(Some(bytes.into())),
@@ -59,7 +65,7 @@ impl Reply {
     pub(crate) fn optional_token(&mut self) -> Result<Option<FencingToken>, StoreError> {
         match self.number()? {
             0 => Ok(None),
-            number => FencingToken::new(number).map(Some).map_err(|_| unexpected()),
+            number => token(number).map(Some),
         }
     }
 
@@ -85,6 +91,10 @@ impl Reply {
             outcome.with_location(location.as_deref())
         }))
     }
+}
+
+pub(crate) fn token(number: i64) -> Result<FencingToken, StoreError> {
+    u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok()).ok_or_else(unexpected)
 }
 
 /// A single word.

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use idempotency::outbound::{
+    BeginCall, Begun, EndCall, Ended, ListSteps, ResolveStep, StepLabel, StepPage, StepResolved, StepView, Steps,
+};
+use idempotency::watch::Watch;
 use idempotency::{
     Claim, Claimed, Entry, Holder, Lease, List, Nonce, OpenError, Outcome, Page, RecordId, Resolve, Resolved, Settled,
     Store, StoreError, Swept,
@@ -10,7 +14,7 @@ use idempotency::{
 
 use crate::db::Db;
 use crate::options::RedisOptions;
-use crate::{listing, operations, sweep};
+use crate::{listing, operations, steps, sweep};
 
 /// A store in Redis 7 or newer, for any number of processes and hosts: one server, the primary that sentinels name, or a cluster.
 /// Clones share one connection.
@@ -46,13 +50,27 @@ use crate::{listing, operations, sweep};
 /// 6. **Every message may come twice**: scripts know whose it was, by its nonce. So an operation whose connection breaks, or leads to a server
 ///    that has become a replica, is sent once more on a new one within the
 ///    [response timeout](RedisOptions::response_timeout). The next operation after one that was not answered in time has a new connection.
+///    What grants something (a claim, an asking for a lease or for a call) ends with an error of kind
+///    [`Unavailable`](idempotency::StoreErrorKind::Unavailable) when its connection breaks: whoever asks through an engine, a leaser or a guard
+///    asks once more there, and gives up the first asking when it may still arrive. In a cluster the client sends everything again by itself, since
+///    that is also how it follows slots that move: there a claim whose connection broke on its way may be granted to nobody until its lease
+///    ends, and then be in doubt under [`Recovery::Hold`](idempotency::Recovery::Hold). There, when a node does not answer in time, all nodes are
+///    connected to anew in the background, which is used as soon as it gets an answer for the same slot: some seconds after a replica took over.
 /// 7. **A key that this release cannot read**, of another format or of another type, is never taken for a new one, never
 ///    overwritten and never swept. Claims answer [`Claimed::Unreadable`], other operations
 ///    [`StoreErrorKind::Unreadable`](idempotency::StoreErrorKind::Unreadable); `inspect` and `list` show it as in doubt.
 /// 8. **[`list`](Store::list) and [`sweep`](Store::sweep) walk** with `SCAN` over all keys of every primary, those of others too. Each page of
 ///    a list is such a walk, since Redis keeps no order, and may hold fewer records than its limit and still have a next one, after
 ///    10000 looked at. A sweep looks at about 100000 keys at most; the next one of the same store goes on from there.
-/// 9. **Waiting duplicates** ask again after a moment; nobody is notified, and nobody waits on a connection.
+/// 9. **Waiting duplicates**, and those who wait for a lease, are told: what ends an attempt or a lease is published on a channel with the
+///    name of its key. One connection listens for all waiters of a store; it is made when the first one waits, and made anew when it
+///    breaks. That is a hint and nothing more, so each asks every half to whole second too; and several times a second where
+///    nobody listens, as in a cluster, where a message would go to every node.
+///
+/// 10. **The steps** of a record, calls to external APIs ([`Steps`]), are fields of its hash: they cannot be lost, evicted or moved apart from it.
+///     Every operation on them is one script too. A call that nobody can write down is not begun: out of memory it is answered
+///     [`Begun::Full`], and what was called is logged all the same. With [`wait_for_replicas`](RedisOptions::wait_for_replicas) a call
+///     is begun, and its end recorded, when the replicas have it. [`list_steps`](Steps::list_steps) looks at all records, as `list` does.
 ///
 /// # What Redis does not promise
 ///
@@ -83,8 +101,10 @@ use crate::{listing, operations, sweep};
 ///
 /// # What its user needs
 ///
-/// `ACL SETUSER NAME on >PASSWORD ~idem:* resetchannels -@all +evalsha +eval +time +hmget +hget +hset +hdel +exists +del +pexpire +scan`;
+/// `ACL SETUSER NAME on >PASSWORD ~idem:* resetchannels &idem:* -@all +publish +subscribe +unsubscribe +evalsha +eval +time +hmget +hget +hset +hdel +hkeys +exists +del +pexpire +scan`;
 /// for sentinels `+role` as well, for a cluster `+cluster|slots +ping`, for another database than 0 `+select`, to wait for replicas `+wait`.
+/// Without the channels and the three commands for them, everything works all the same, but waiters are not told of anything, and the server's
+/// `ACL LOG` notes what it refused.
 /// [`check`](Self::check) says what else it would like to see.
 ///
 /// # Panics
@@ -149,6 +169,11 @@ impl Store for RedisStore {
         operations::resolve(&self.db, resolve).await
     }
 
+    fn watch(&self, id: &RecordId) -> Watch {
+        let [record] = self.db.keys.record(id);
+        self.db.watch(&record)
+    }
+
     async fn inspect(&self, id: &RecordId) -> Result<Option<Entry>, StoreError> {
         listing::inspect(&self.db, id).await
     }
@@ -159,6 +184,28 @@ impl Store for RedisStore {
 
     async fn sweep(&self, limit: usize) -> Result<Swept, StoreError> {
         sweep::records(&self.db, limit).await
+    }
+}
+
+impl Steps for RedisStore {
+    async fn begin_call(&self, ask: &BeginCall) -> Result<Begun, StoreError> {
+        steps::begin(&self.db, ask).await
+    }
+
+    async fn end_call(&self, report: &EndCall) -> Result<Ended, StoreError> {
+        steps::end(&self.db, report).await
+    }
+
+    async fn resolve_step(&self, resolve: &ResolveStep) -> Result<StepResolved, StoreError> {
+        steps::resolve(&self.db, resolve).await
+    }
+
+    async fn inspect_step(&self, id: &RecordId, label: &StepLabel) -> Result<Option<StepView>, StoreError> {
+        steps::inspect(&self.db, id, label).await
+    }
+
+    async fn list_steps(&self, list: &ListSteps) -> Result<StepPage, StoreError> {
+        steps::list(&self.db, list).await
     }
 }
 

@@ -13,6 +13,8 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod fence;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod in_time;
 mod isolation;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod lease_row;
@@ -22,6 +24,8 @@ mod listing;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod prolonging;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
 #[cfg(feature = "sqlite")]

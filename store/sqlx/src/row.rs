@@ -300,25 +300,38 @@ pub(crate) fn write_record<Q: Values>(statement: Q, record: &Record) -> Q {
         .blob(Some(&record.dead.to_bytes()))
         .text(resolution.map(|(who, _)| who.as_str()))
         .text(resolution.map(|(_, why)| why.as_str()))
-        .integer(Some(record.due().micros()))
+        .integer(Some(due(record).micros()))
         .integer(outcome.map(|outcome| outcome.status().into()))
         .text(outcome.and_then(Outcome::location))
         .blob(outcome.and_then(Outcome::payload).map(|payload| payload.as_ref()))
+}
+
+/// When a sweep has something to do with the row, or earlier: it judges the whole record and moves this on. While the record is in flight
+/// it is early enough for what comes of it, so that a completion need not move it, and no index changes.
+pub(crate) fn due(record: &Record) -> Timestamp {
+    match (&record.stored, &record.life) {
+        (Stored::InFlight, Some(life)) => record.due().min(record.since.after(life.windows().response())),
+        _ => record.due(),
+    }
 }
 
 /// Binds life settings: recovery, both windows, maximum age, drift, class.
 pub(crate) fn write_life<Q: Values>(statement: Q, life: Option<&Life>) -> Q {
     let age = life.and_then(Life::age);
     statement
-        .text(life.map(|life| match life.recovery() {
-            Recovery::Hold => HOLD,
-            Recovery::Rerun => RERUN,
-        }))
+        .text(life.map(|life| recovery_name(life.recovery())))
         .integer(life.map(|life| micros(life.windows().response())))
         .integer(life.map(|life| micros(life.windows().tombstone())))
         .integer(age.map(|age| micros(age.max_age)))
         .integer(age.map(|age| micros(age.drift)))
         .text(age.map(|age| age.class.as_str()))
+}
+
+pub(crate) const fn recovery_name(recovery: Recovery) -> &'static str {
+    match recovery {
+        Recovery::Hold => HOLD,
+        Recovery::Rerun => RERUN,
+    }
 }
 
 pub(crate) const fn state_name(stored: &Stored) -> &'static str {

@@ -69,10 +69,18 @@ impl MariaDb {
     /// with tabs between them, one row a line.
     #[allow(clippy::must_use_candidate, reason = "most statements are run for what they do")]
     pub fn sql(&self, database: &str, statements: &str) -> String {
-        let mut client = Command::new(&self.programs.client);
-        client.args(["--no-defaults", "--batch", "--skip-column-names", "--host=127.0.0.1", "--user=app"]);
-        client.args([&format!("--port={}", self.port), &format!("--execute={statements}"), database]);
+        let mut client = self.client();
+        client.args([&format!("--execute={statements}"), database]);
         String::from_utf8_lossy(&succeed(&mut client).stdout).trim_end().to_owned()
+    }
+
+    /// Ends all connections to one of its databases (KILL).
+    pub fn kill_connections(&self, database: &str) {
+        let ids = self.sql("", &format!("SELECT id FROM information_schema.processlist WHERE db = '{database}'"));
+        for id in ids.lines() {
+            // One that has ended meanwhile is an error, and no other comes from here.
+            let _ = self.client().arg(format!("--execute=KILL CONNECTION {id}")).output();
+        }
     }
 
     /// Stops it in the middle of whatever it does. Connections stay open and silent.
@@ -123,9 +131,14 @@ impl MariaDb {
     }
 
     fn is_ready(&self) -> bool {
+        self.client().arg("--execute=DO 1").output().is_ok_and(|output| output.status.success())
+    }
+
+    fn client(&self) -> Command {
         let mut client = Command::new(&self.programs.client);
-        client.args(["--no-defaults", "--host=127.0.0.1", "--user=app", "--execute=DO 1"]);
-        client.arg(format!("--port={}", self.port)).output().is_ok_and(|output| output.status.success())
+        client.args(["--no-defaults", "--batch", "--skip-column-names", "--host=127.0.0.1", "--user=app"]);
+        client.arg(format!("--port={}", self.port));
+        client
     }
 
     fn command(&self, program: &Path) -> Command {

@@ -10,4 +10,4 @@ mod redis;
 pub use mariadb::MariaDb;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
-pub use redis::{Redis, RedisCluster, RedisSentinel, SlotMove};
+pub use redis::{Absence, Redis, RedisCluster, RedisSentinel, SlotMove};

@@ -44,6 +44,42 @@ impl Postgres {
         postgres
     }
 
+    /// Starts a replica of it, and waits until it is connected. From then on this server answers no commit before the replica has it on disk.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let folder = keeper::folder("postgres-");
+        let keeper = Keeper::new(&folder, &data(&folder).join("postmaster.pid"));
+        self.user.own(&folder).expect("a user `postgres`, as the Debian package `postgresql` makes it");
+        let (programs, user, port) = (self.programs.clone(), self.user.clone(), keeper::free_port());
+        let mut replica = Self { programs, folder, port, user, server: None, _keeper: keeper };
+        let mut copy = replica.command("pg_basebackup");
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", &self.url("postgres"), "-D"]);
+        succeed(copy.arg(data(&replica.folder)));
+        replica.restart();
+        self.set("synchronous_standby_names", "*");
+        let give_up = Instant::now() + PATIENCE;
+        while self.sql("postgres", "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != "1" {
+            assert!(Instant::now() < give_up, "the replica does not connect");
+            sleep(MOMENT);
+        }
+        replica
+    }
+
+    /// Makes a replica a server that takes writes and has no replica, and waits until it does.
+    pub fn promote(&self) {
+        // In the copy is what its primary was told.
+        self.set("synchronous_standby_names", "");
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t", "the replica is not promoted");
+    }
+
+    fn set(&self, setting: &str, value: &str) {
+        self.sql("postgres", &format!("ALTER SYSTEM SET {setting} = '{value}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
+    }
+
     fn init(&self) {
         let mut initdb = self.command("initdb");
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
@@ -191,10 +227,12 @@ fn signal(process: Pid, signal: Signal) {
 }
 
 /// Small, and otherwise what a server in operation has.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     "listen_addresses=127.0.0.1",
     "max_connections=300",
     "shared_buffers=16MB",
     "log_min_messages=warning",
     "log_min_error_statement=panic",
+    // Of a replica whose primary was away.
+    "wal_retrieve_retry_interval=200ms",
 ];

@@ -17,6 +17,15 @@ use self::clock::Clock;
 use super::keeper::{self, Keeper, MOMENT, PATIENCE};
 use crate::process::Process;
 
+/// How a server is away for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// SIGKILL, and started again.
+    Killed,
+    /// SIGSTOP, and SIGCONT: its connections stay open and silent.
+    Paused,
+}
+
 pub use cluster::{RedisCluster, SlotMove};
 pub use sentinel::RedisSentinel;
 
@@ -31,6 +40,7 @@ pub struct Redis {
     clock: Option<Clock>,
     /// None while it is down.
     server: Option<Process>,
+    is_paused: bool,
     _keeper: Keeper,
 }
 
@@ -70,7 +80,8 @@ impl Redis {
         let certificate = tls.then(|| Certificate::new(&folder));
         let clock = clock.then(|| Clock::new(&folder));
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut redis = Self { folder, port: 0, arguments, certificate, clock, server: None, _keeper: keeper };
+        let mut redis =
+            Self { folder, port: 0, arguments, certificate, clock, server: None, is_paused: false, _keeper: keeper };
         // Somebody else may take a free port before we do.
         let started = (0..10).any(|_| {
             redis.port = keeper::free_port();
@@ -163,11 +174,13 @@ impl Redis {
     /// out when it goes on.
     pub fn pause(&mut self) {
         self.server.as_mut().expect("a server that is up").pause();
+        self.is_paused = true;
     }
 
     /// Lets it go on after a pause.
     pub fn resume(&mut self) {
         self.server.as_mut().expect("a server that is up").signal(Signal::CONT);
+        self.is_paused = false;
     }
 
     /// Kills it. What it has on disk is what its settings put there.
@@ -175,6 +188,29 @@ impl Redis {
         if let Some(mut server) = self.server.take() {
             server.kill();
         }
+        self.is_paused = false;
+    }
+
+    fn leave(&mut self, absence: Absence) {
+        match absence {
+            Absence::Killed => self.kill(),
+            Absence::Paused => self.pause(),
+        }
+    }
+
+    /// Comes back after another has taken its place, and waits until it follows that one.
+    fn come_back(&mut self, absence: Absence) {
+        match absence {
+            Absence::Killed => self.restart(),
+            Absence::Paused => self.resume(),
+        }
+        self.await_info("replication", "role", "slave");
+        self.await_info("replication", "master_link_status", "up");
+    }
+
+    /// Whether it answers: whoever asks one that is [paused](Self::pause) waits until it goes on.
+    fn is_awake(&self) -> bool {
+        self.server.is_some() && !self.is_paused
     }
 
     /// Stops it in order: with the append-only file or save points, everything is on disk.
@@ -229,6 +265,20 @@ impl Redis {
         let info = self.cli(&["INFO", section]);
         let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         fields.into_iter().find(|(name, _)| *name == field).map(|(_, value)| value.to_owned()).unwrap_or_default()
+    }
+
+    /// Waits until a replica of this primary has all that was written to it. A WAIT on a connection of its own would not: it asks for what
+    /// was written on that one.
+    ///
+    /// # Panics
+    /// When none has within a minute.
+    pub fn await_replicated(&self) {
+        let written: u64 = self.info("replication", "master_repl_offset").parse().expect("an offset");
+        self.await_that("a replica has followed", || {
+            let replica = self.info("replication", "slave0");
+            let offset = replica.split(',').find_map(|field| field.strip_prefix("offset="));
+            offset.and_then(|offset| offset.parse().ok()).is_some_and(|offset: u64| offset >= written)
+        });
     }
 
     fn await_info(&self, section: &str, field: &str, value: &str) {

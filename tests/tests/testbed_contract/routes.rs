@@ -134,12 +134,11 @@ async fn bodies_that_are_not_understood_are_refused_and_free_the_key() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_yet_says_so() {
+async fn what_is_not_served_says_so() {
     let rig = rig!();
-    let testbed = rig.start(&["--bank", "http://127.0.0.1:9"]).await;
-    let routes = [(Method::POST, "/payout?policy=hold")];
-    for (method, path) in routes {
-        let reply = testbed.call(method, path).key("k").json(&json!({ "amount": 1 })).reply().await;
+    let testbed = rig.start(&[]).await;
+    for path in ["/payout", "/tx-charge"] {
+        let reply = testbed.post(path, "k", &json!({ "amount": 1 })).await;
         assert_eq!((reply.status.as_u16(), reply.problem().as_deref()), (501, Some("not-implemented")), "{path}");
         assert!(reply.json()["detail"].as_str().is_some_and(|detail| detail.len() > 20));
     }

@@ -91,7 +91,6 @@ async fn two_scopes_share_no_key() {
 #[tokio::test]
 async fn time_ordered_keys_are_taken_in_their_time_only() {
     let rig = rig!();
-    // A memory store takes no time-ordered key from before its own start.
     let testbed = rig.start_on_sqlite(&["--keys", "uuid7:60s,30s"]).await;
     let charge = async |key: &str| {
         let reply = testbed.post("/charge", key, &json!({ "amount": 1 })).await;
@@ -105,6 +104,26 @@ async fn time_ordered_keys_are_taken_in_their_time_only() {
     assert_eq!(charge(&made(40)).await, invalid);
     assert_eq!(charge("opaque").await, invalid);
     assert_eq!(testbed.all_effects().await, 3);
+}
+
+/// Its records are gone after a restart, and no key of before runs again.
+#[tokio::test]
+async fn time_ordered_keys_run_once_in_memory_too() {
+    let rig = rig!();
+    let options = ["--keys", "uuid7:60s,30s"];
+    let key = made(0);
+    let mut testbed = rig.start(&options).await;
+    assert_eq!(testbed.post("/charge", &key, &json!({ "amount": 1 })).await.status, 201, "at once");
+    testbed.kill();
+
+    let testbed = rig.start(&options).await;
+    let again = testbed.post("/charge", &key, &json!({ "amount": 1 })).await;
+    assert_eq!((again.status.as_u16(), again.problem().as_deref()), (410, Some("key-expired")));
+    assert_eq!(testbed.effects(&key).await, 1);
+    eventually("keys are taken again", async || {
+        testbed.post("/charge", &made(0), &json!({ "amount": 1 })).await.status == 201
+    })
+    .await;
 }
 
 /// A key made so many seconds from now.

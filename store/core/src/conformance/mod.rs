@@ -81,7 +81,9 @@ mod keys;
 pub mod leases;
 mod listing;
 mod lives;
+pub mod once;
 mod races;
+mod renewing;
 mod resolve;
 mod settle;
 mod situation;
@@ -237,6 +239,16 @@ behaviours! { $
         a_doubt_ends_a_tombstone_window_after_its_lease,
         a_sweep_changes_no_answer,
         the_shortest_settings_are_kept,
+    }
+    renewing {
+        a_hit_on_a_tombstone_renews_its_window_if_that_is_set,
+        no_hit_renews_a_window_beyond_its_cap,
+        hits_one_after_another_leave_out_a_hundredth_at_most,
+        the_setting_of_the_claim_that_hits_decides,
+        only_a_hit_on_a_tombstone_renews,
+        a_sweep_leaves_a_renewed_tombstone_alone,
+        a_renewed_tombstone_stays_until_its_key_is_too_old,
+        many_hits_at_once_are_all_answered,
     }
     tokens {
         tokens_rise_whatever_happens_in_between,

@@ -31,7 +31,7 @@ where
 }
 
 /// Sends `count` claims of this key at the same time, and checks that one at most is granted.
-async fn race<H: Harness>(subject: &Subject<'_, H>, count: usize) -> Vec<(Nonce, Claimed)> {
+pub(super) async fn race<H: Harness>(subject: &Subject<'_, H>, count: usize) -> Vec<(Nonce, Claimed)> {
     let claims = (0..count).map(|_| {
         let store = subject.harness.store().clone();
         let claim = Claim { nonce: Nonce::random(), ..subject.claim.clone() };

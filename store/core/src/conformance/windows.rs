@@ -57,7 +57,7 @@ pub async fn the_windows_count_from_completion<H: Harness>(harness: &H) {
     assert!(matches!(subject.claim().await, Claimed::Replay { .. }));
 }
 
-/// Asking does not keep a record alive: neither replays nor refusals renew a window.
+/// Asking does not keep a record alive, unless that is set: neither replays nor refusals renew a window.
 pub async fn a_duplicate_does_not_renew_a_window<H: Harness>(harness: &H) {
     let scene = Situation::Completed.arrange(harness).await;
     for _ in 0..4 {

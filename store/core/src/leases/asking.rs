@@ -34,6 +34,8 @@ impl<'l, L: Leases> Asking<'l, L> {
                 Err(error) if error.kind() == StoreErrorKind::Unavailable => match self.send().await {
                     // The second try was not carried out; the first may have been.
                     Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
+                    // The store itself gave up what it granted to the first, and would do so again under another nonce.
+                    Ok(Acquired::Refused) => Err(error),
                     answer => answer,
                 },
                 answer => answer,

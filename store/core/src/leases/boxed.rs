@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contract::{Acquired, Ask, LeaseEntry, LeaseHolder, Leases};
+use crate::watch::Watch;
 use crate::{Lease, Nonce, Resource, Settled, StoreError};
 
 /// Any [`Leases`] behind one type, for a backend chosen at run time from a URL. Costs one allocation an operation. Clones
@@ -34,6 +35,7 @@ trait ErasedLeases: Send + Sync {
     fn renew_boxed<'a>(&'a self, holder: &'a LeaseHolder, lease: Lease) -> Boxed<'a, Settled>;
     fn release_boxed<'a>(&'a self, holder: &'a LeaseHolder, dead_for: Duration) -> Boxed<'a, Settled>;
     fn abandon_boxed<'a>(&'a self, resource: &'a Resource, nonce: Nonce, dead_for: Duration) -> Boxed<'a, ()>;
+    fn watch_boxed(&self, resource: &Resource) -> Watch;
     fn inspect_boxed<'a>(&'a self, resource: &'a Resource) -> Boxed<'a, Option<LeaseEntry>>;
     fn sweep_boxed(&self, limit: usize) -> Boxed<'_, usize>;
 }
@@ -50,6 +52,9 @@ impl<L: Leases> ErasedLeases for L {
     }
     fn abandon_boxed<'a>(&'a self, resource: &'a Resource, nonce: Nonce, dead_for: Duration) -> Boxed<'a, ()> {
         Box::pin(self.abandon(resource, nonce, dead_for))
+    }
+    fn watch_boxed(&self, resource: &Resource) -> Watch {
+        self.watch(resource)
     }
     fn inspect_boxed<'a>(&'a self, resource: &'a Resource) -> Boxed<'a, Option<LeaseEntry>> {
         Box::pin(self.inspect(resource))
@@ -71,6 +76,9 @@ impl Leases for BoxLeases {
     }
     async fn abandon(&self, resource: &Resource, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
         self.0.abandon_boxed(resource, nonce, dead_for).await
+    }
+    fn watch(&self, resource: &Resource) -> Watch {
+        self.0.watch_boxed(resource)
     }
     async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseEntry>, StoreError> {
         self.0.inspect_boxed(resource).await

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::watch::Watch;
 use crate::{FencingToken, Lease, Nonce, Resource, Settled, StoreError};
 
 /// Keeps leases: at most one holder per resource at a time, and a [`FencingToken`] that rises with every grant.
@@ -41,6 +42,13 @@ pub trait Leases: Send + Sync + 'static {
         nonce: Nonce,
         dead_for: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Hints that the resource may have been given back, for those who wait for it: as [`Store::watch`](crate::Store::watch).
+    ///
+    /// Default: there are none, and waiters ask every so often.
+    fn watch(&self, _resource: &Resource) -> Watch {
+        Watch::none()
+    }
 
     /// What is known of a resource; none when it has been forgotten.
     fn inspect(&self, resource: &Resource) -> impl Future<Output = Result<Option<LeaseEntry>, StoreError>> + Send;

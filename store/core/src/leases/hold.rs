@@ -56,7 +56,7 @@ impl<L: Leases> Hold<L> {
         self.stop_renewing();
         // Before it is sent: from then on somebody else may have it.
         self.shared.belief.lose();
-        let released = self.shared.give_back(&self.leaser.inner, self.dead_for).await;
+        let released = self.shared.give_back(&self.leaser, self.dead_for).await;
         // Otherwise it goes on when this is dropped.
         self.given_back = released.as_ref().err().is_none_or(StoreError::is_final);
         released
@@ -76,11 +76,11 @@ impl<L: Leases> Drop for Hold<L> {
         if self.given_back {
             return;
         }
-        let (inner, shared, dead_for) = (Arc::clone(&self.leaser.inner), Arc::clone(&self.shared), self.dead_for);
-        let lease = inner.settings.lease.length();
+        let (leaser, shared, dead_for) = (self.leaser.clone(), Arc::clone(&self.shared), self.dead_for);
+        let lease = leaser.inner.settings.lease.length();
         let give_back = async move {
             let mut pauses = Pauses::in_background();
-            while let Err(error) = shared.give_back(&inner, dead_for).await {
+            while let Err(error) = shared.give_back(&leaser, dead_for).await {
                 if error.is_final() {
                     return tracing::error!(resource = %shared.resource, %error, "a lease cannot be given back");
                 }
@@ -261,7 +261,8 @@ impl Shared {
         }
     }
 
-    async fn give_back<L: Leases>(&self, inner: &Inner<L>, dead: Duration) -> Result<Released, StoreError> {
+    async fn give_back<L: Leases>(&self, leaser: &Leaser<L>, dead: Duration) -> Result<Released, StoreError> {
+        let inner = &leaser.inner;
         let unsettled = self.unsettled.lock().await;
         let holder = self.holder().ok().filter(|_| unsettled.is_none());
         let Some(holder) = holder else {
@@ -274,7 +275,13 @@ impl Shared {
         let dead = if has_copies { dead_for(inner.settings.store_timeout) } else { dead };
         match inner.within_timeout(inner.leases.release(&holder, dead)).await? {
             Settled::Applied | Settled::AlreadyApplied => Ok(Released::Released),
-            Settled::Superseded => Ok(Released::NotHeld),
+            Settled::Superseded => {
+                // That killed no nonce, and when whoever came after us has gone, a late copy would be granted to nobody.
+                if !dead.is_zero() {
+                    leaser.abandon_until_answered(self.resource.clone(), self.nonce);
+                }
+                Ok(Released::NotHeld)
+            }
         }
     }
 }

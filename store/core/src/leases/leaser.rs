@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::asking::Asking;
@@ -12,7 +12,7 @@ use super::contract::{Acquired, Ask, LeaseEntry, Leases};
 use super::held::HeldLease;
 use super::hold::Hold;
 use super::settings::LeaseSettings;
-use crate::patience::{Pauses, within};
+use crate::patience::{Pauses, Waiting, Within, within};
 use crate::time::{BootInstant, LONGEST};
 use crate::{Nonce, Resource, StoreError, dead_for};
 
@@ -130,8 +130,8 @@ impl<L: Leases> Leaser<L> {
         self.acquire(resource, Duration::ZERO).await
     }
 
-    /// Takes the lease, waiting for it at most so long. Asks again every so often under the same nonce, and holds nothing
-    /// of the store meanwhile. The lease counts from the asking that was granted, so that next to all of it is left after a long wait.
+    /// Takes the lease, waiting for it at most so long. Asks again when it may have been given back, if the store [tells](Leases::watch), and
+    /// every so often, under the same nonce, and holds nothing of the store meanwhile. The lease counts from the asking that was granted, so that next to all of it is left after a long wait.
     /// Nobody queues: of several that wait, any may be next.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl<L: Leases> Leaser<L> {
     pub(super) async fn take(&self, resource: &Resource, wait: Duration) -> Result<Taken<Hold<L>>, StoreError> {
         let give_up = Instant::now() + wait.min(LONGEST);
         let mut asking = Asking::new(self, resource);
-        let mut pauses = None;
+        let mut waiting = None;
         loop {
             let asked = BootInstant::now();
             match asking.ask().await? {
@@ -169,11 +169,13 @@ impl<L: Leases> Leaser<L> {
                     if now >= give_up {
                         return Ok(Taken::Held { lease_left });
                     }
-                    let pauses = pauses.get_or_insert_with(|| {
+                    let waiting = waiting.get_or_insert_with(|| {
                         metrics::counter!("idempotency_leases_waited_total").increment(1);
-                        Pauses::of_a_waiter()
+                        Waiting::new()
                     });
-                    sleep(pauses.next_pause().min(lease_left).min(give_up - now)).await;
+                    // No hint comes when a lease ends.
+                    let watch = || self.inner.leases.watch(resource);
+                    waiting.until_next(watch, lease_left.min(give_up - now)).await;
                 }
             }
         }
@@ -224,11 +226,11 @@ impl<L: Leases> Leaser<L> {
 
 impl<L> Inner<L> {
     /// What an operation of the store answers, if it does within the store timeout.
-    pub(super) async fn within_timeout<T>(
-        &self,
-        operation: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        within(self.settings.store_timeout, operation).await
+    pub(super) fn within_timeout<T, F>(&self, operation: F) -> Within<F>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        within(self.settings.store_timeout, operation)
     }
 
     /// Outside a runtime (a guard dropped after its runtime is gone) there is nobody to do it.

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::call::{Call, CallEnd};
 use super::contract::{Again, BeginCall, Begun, EndCall, Ended, StepStanding, Steps};
 use super::guard::{Guard, Step};
+use super::open::Left;
 use super::reporting::{heed, report, report_until_answered};
 use crate::patience::within;
 use crate::time::BootInstant;
@@ -25,11 +26,14 @@ pub(super) struct Asking<'g, S: Steps> {
     /// From before the first asking: the store's deadline is not earlier than this one's.
     asked: BootInstant,
     unanswered: bool,
+    /// How many askings had left the step open before this one, and what this one leaves.
+    open: (u64, Left),
 }
 
 impl<'g, S: Steps> Asking<'g, S> {
     pub(super) fn new(guard: &'g Guard<S>, attempt: &'g Attempt, step: &'g Step) -> Self {
-        Self { guard, attempt, step, nonce: Nonce::random(), asked: BootInstant::now(), unanswered: false }
+        let open = (attempt.steps().begins(&step.label), Left::Open);
+        Self { guard, attempt, step, nonce: Nonce::random(), asked: BootInstant::now(), unanswered: false, open }
     }
 
     /// Asks, within the store timeout. A connection that turns out to be broken gets one more try under the same nonce, which is
@@ -46,40 +50,47 @@ impl<'g, S: Steps> Asking<'g, S> {
             lease_needed: self.guard.lease_needed(),
             again: self.guard.again(),
         };
-        let had_begun = self.attempt.step_begins(&self.step.label);
         self.unanswered = true;
         let steps = &*self.guard.steps;
+        let mut first_is_out = false;
         let asked = within(self.attempt.store_timeout(), async {
             match steps.begin_call(&ask).await {
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => match steps.begin_call(&ask).await {
-                    // The second try was not carried out; the first may have been.
-                    Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
-                    answer => answer,
-                },
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => {
+                    first_is_out = true;
+                    match steps.begin_call(&ask).await {
+                        // The second try was not carried out; the first may have been.
+                        Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
+                        answer => answer,
+                    }
+                }
                 answer => answer,
             }
         });
         let answer = asked.await;
-        // Busy says for certain that nothing was carried out; every other error may hide a call that counts as made.
-        self.unanswered = answer.as_ref().is_err_and(|error| error.kind() != StoreErrorKind::Busy);
-        if self.unanswered {
-            self.take_back(had_begun).await;
-        } else if let Ok(Begun::Stands { standing: StepStanding::Failed(_), .. }) = answer {
-            self.attempt.step_failed(&self.step.label);
-        } else if !had_begun && nothing_begun(&answer) {
-            self.attempt.step_failed(&self.step.label);
-        }
+        let may_have_begun = match &answer {
+            // Busy says for certain that nothing was carried out; every other error may hide a call that counts as made.
+            Err(error) => error.kind() != StoreErrorKind::Busy,
+            // A copy of what was begun is the same call.
+            Ok(Begun::Go { .. }) => false,
+            // The first asking may still arrive, and begin a call that nobody makes. Where it is over, that one began it.
+            Ok(_) => first_is_out,
+        };
+        self.unanswered = may_have_begun;
+        let taken_back = may_have_begun && self.take_back().await;
+        self.open.1 = match &answer {
+            Ok(Begun::Stands { standing: StepStanding::Failed(_), .. }) => Left::Failed,
+            Ok(Begun::Over) | Err(_) if may_have_begun && !taken_back => Left::Open,
+            answer if nothing_begun(answer) => Left::NothingBegun,
+            _ => Left::Open,
+        };
         answer
     }
 
-    /// Nobody will make the call that may have been begun.
-    async fn take_back(&mut self, had_begun: bool) {
+    /// Nobody will make the call that may have been begun. Whether it is known that it was not, or that this was the step's only one.
+    async fn take_back(&mut self) -> bool {
         let ended = report(&*self.guard.steps, self.attempt.store_timeout(), &self.never_made()).await;
         self.unanswered = ended.is_err();
-        let failed = matches!(ended, Ok(Ended::NeverBegan | Ended::Logged { standing: StepStanding::Failed(_), .. }));
-        if failed && !had_begun {
-            self.attempt.step_failed(&self.step.label);
-        }
+        matches!(ended, Ok(Ended::NeverBegan | Ended::Logged { standing: StepStanding::Failed(_), .. }))
     }
 
     fn never_made(&self) -> EndCall {
@@ -93,7 +104,7 @@ impl<'g, S: Steps> Asking<'g, S> {
     /// Makes the call that was begun, gives it up at its deadline, and reports how it ended: in the background, if the store does not
     /// answer at once. A panic is reported as unknown, and passed on.
     pub(super) async fn make<F: Future<Output = CallEnd>>(
-        self,
+        mut self,
         (number, in_window): (u32, bool),
         make: impl FnOnce(Call) -> F,
     ) -> (CallEnd, Option<Ended>) {
@@ -106,9 +117,16 @@ impl<'g, S: Steps> Asking<'g, S> {
             token: self.attempt.token(),
             deadline,
         };
-        let made = AssertUnwindSafe(until(deadline, async { make(call).await })).catch_unwind().await;
+        let mut was_made = false;
+        let made = async {
+            was_made = true;
+            make(call).await
+        };
+        let made = AssertUnwindSafe(until(deadline, made)).catch_unwind().await;
         let (end, panic) = match made {
             Ok(Some(end)) => (end, None),
+            // A store that took so long to begin it: nothing was sent, and that is certain.
+            Ok(None) if !was_made => (CallEnd::NotDone("its time was over before it was made".to_owned()), None),
             Ok(None) => (CallEnd::Unknown(format!("no end within {:?}", provider.call_timeout)), None),
             Err(panic) => (CallEnd::Unknown("the call panicked".to_owned()), Some(panic)),
         };
@@ -119,13 +137,13 @@ impl<'g, S: Steps> Asking<'g, S> {
         (end, ended)
     }
 
-    async fn log(&self, end: &CallEnd) -> Option<Ended> {
+    async fn log(&mut self, end: &CallEnd) -> Option<Ended> {
         let end_call = self.end_call(end);
         match report(&*self.guard.steps, self.attempt.store_timeout(), &end_call).await {
             Ok(ended) => {
                 heed(&ended, &end_call);
                 if matches!(ended, Ended::Logged { standing: StepStanding::Failed(_), .. }) {
-                    self.attempt.step_failed(&self.step.label);
+                    self.open.1 = Left::Failed;
                 }
                 Some(ended)
             }
@@ -143,6 +161,8 @@ impl<S: Steps> Drop for Asking<'_, S> {
         if self.unanswered {
             report_until_answered(Arc::clone(&self.guard.steps), self.attempt, self.never_made());
         }
+        let (before, left) = self.open;
+        self.attempt.steps().ends(&self.step.label, before, left);
     }
 }
 

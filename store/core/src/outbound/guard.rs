@@ -5,14 +5,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::asking::Asking;
 use super::call::{Call, CallEnd};
 use super::contract::{Begun, Ended, ResolveStep, StepResolved, StepStanding, StepVerdict, Steps};
-use super::error::{Decision, InvalidPolicy, StepError, StepOutcome};
+use super::error::{Decided, Decision, InvalidPolicy, StepError, StepOutcome};
 use super::label::{InvalidStepLabel, StepLabel};
 use super::policy::{Found, Inquiry, Policy, Reconcile};
 use super::provider::Provider;
@@ -71,7 +70,8 @@ impl<S: Steps> Guard<S> {
     /// and says how it ended; it is called again only as the policy says, and must then send the same.
     ///
     /// # Errors
-    /// [`StepError`]: nothing was sent, or nobody knows.
+    /// [`StepError`]: nothing was sent now, or nobody knows. A store that goes away, has no room or has too short a lease left *after* a call of
+    /// unknown outcome is [`OutcomeUnknown`](StepError::OutcomeUnknown) as well.
     ///
     /// # Panics
     /// With the panic of `make`, which is reported as an unknown outcome first.
@@ -79,7 +79,24 @@ impl<S: Steps> Guard<S> {
     /// # Cancel safety
     /// Dropped before the call was begun: nothing was sent, and that is recorded in the background. Dropped while the call is being
     /// made: its outcome is unknown once deadline and quiet period are over. Dropped later: it may or may not be recorded.
-    pub async fn call<W, F>(&self, attempt: &Attempt, step: &Step, mut make: W) -> Result<StepOutcome, StepError>
+    pub async fn call<W, F>(&self, attempt: &Attempt, step: &Step, make: W) -> Result<StepOutcome, StepError>
+    where
+        W: FnMut(Call) -> F,
+        F: Future<Output = CallEnd>,
+    {
+        let mut doubt = None;
+        let called = self.call_until_decided(attempt, step, make, &mut doubt).await;
+        called.map_err(|error| with_doubt(doubt, error))
+    }
+
+    /// Leaves in `doubt` what is unknown of the step by a call that was made now, or was being inquired about.
+    async fn call_until_decided<W, F>(
+        &self,
+        attempt: &Attempt,
+        step: &Step,
+        mut make: W,
+        doubt: &mut Option<StepError>,
+    ) -> Result<StepOutcome, StepError>
     where
         W: FnMut(Call) -> F,
         F: Future<Output = CallEnd>,
@@ -94,7 +111,12 @@ impl<S: Steps> Guard<S> {
                     calls += 1;
                     let made = asking.make((call, self.is_in_window(window_age)), &mut make).await;
                     match self.conclude(attempt, step, call, made) {
-                        Err(StepError::NotDone(_) | StepError::OutcomeUnknown { .. }) if self.calls_left(calls) => {
+                        Err(error @ (StepError::NotDone(_) | StepError::OutcomeUnknown { .. }))
+                            if self.calls_left(calls) =>
+                        {
+                            // Not done is said only where no earlier call is in doubt.
+                            *doubt = matches!(error, StepError::OutcomeUnknown { .. }).then_some(error);
+                            waited_until = None;
                             self.pause(calls).await;
                             continue;
                         }
@@ -116,10 +138,11 @@ impl<S: Steps> Guard<S> {
                 }
             };
             match (standing, &self.policy) {
-                (StepStanding::Succeeded(result), _) => return replayed(step, result, Decision::Done),
-                (StepStanding::Failed(Some(result)), _) => return replayed(step, result, Decision::Refused),
+                (StepStanding::Succeeded(result), _) => return replayed(step, result, Decided::Done),
+                (StepStanding::Failed(Some(result)), _) => return replayed(step, result, Decided::Refused),
                 (StepStanding::Unknown { age }, Policy::Reconcile(hook)) if inquiries < MOST_INQUIRIES => {
                     inquiries += 1;
+                    *doubt = Some(unknown(attempt, step, call, Some(SOON), "it was being inquired about"));
                     if let Some(wait) = self.reconcile(attempt, step, (call, age), hook).await? {
                         return Err(unknown(attempt, step, call, Some(wait), "the provider cannot say yet"));
                     }
@@ -163,7 +186,7 @@ impl<S: Steps> Guard<S> {
             (CallEnd::NotDone(why), Some(StepStanding::Failed(_))) => Err(StepError::NotDone(why)),
             (CallEnd::NotDone(why), None) if call == 1 => Err(StepError::NotDone(why)),
             // An earlier call turned out to have succeeded.
-            (_, Some(StepStanding::Succeeded(result))) => replayed(step, result, Decision::Done),
+            (_, Some(StepStanding::Succeeded(result))) => replayed(step, result, Decided::Done),
             (end, _) => {
                 let why = match end {
                     CallEnd::Unknown(why) => why,
@@ -253,10 +276,23 @@ impl<S: Steps> Guard<S> {
 }
 
 /// A decision that is on record.
-fn replayed(step: &Step, result: StepResult, decision: fn(Bytes) -> Decision) -> Result<StepOutcome, StepError> {
-    match result {
-        StepResult::Kept(result) => Ok(StepOutcome { decision: decision(result), replayed: true }),
-        StepResult::TooLong => Err(StepError::ResultNotKept(step.label.clone())),
+fn replayed(step: &Step, result: StepResult, decided: Decided) -> Result<StepOutcome, StepError> {
+    let decision = match (result, decided) {
+        (StepResult::Kept(result), Decided::Done) => Decision::Done(result),
+        (StepResult::Kept(result), Decided::Refused) => Decision::Refused(result),
+        (StepResult::TooLong, _) => return Err(StepError::ResultNotKept { step: step.label.clone(), decided }),
+    };
+    Ok(StepOutcome { decision, replayed: true })
+}
+
+/// What would say that nothing was sent says so only where there is no doubt.
+fn with_doubt(doubt: Option<StepError>, error: StepError) -> StepError {
+    match (doubt, error) {
+        (
+            Some(StepError::OutcomeUnknown { label, call, retry_after, why }),
+            error @ (StepError::Store(_) | StepError::Full | StepError::LeaseTooShort { .. }),
+        ) => StepError::OutcomeUnknown { label, call, retry_after, why: format!("{why}, and then: {error}") },
+        (_, error) => error,
     }
 }
 
@@ -280,6 +316,9 @@ impl<S> fmt::Debug for Guard<S> {
 
 /// How often the hook is asked in one go: others may resolve, call and leave the step unknown again meanwhile.
 const MOST_INQUIRIES: u32 = 3;
+
+/// When to ask again after a store that went away while a step was inquired about.
+const SOON: Duration = Duration::from_secs(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const RENEWAL_POLL: Duration = Duration::from_millis(20);

@@ -79,6 +79,7 @@ mod error;
 mod guard;
 mod key;
 mod label;
+mod open;
 mod policy;
 mod presets;
 pub mod protocol;
@@ -92,10 +93,11 @@ pub use contract::{
     Again, Alarm, BeginCall, Begun, EndCall, Ended, ListSteps, ResolveStep, StepEntry, StepPage, StepResolved,
     StepStanding, StepState, StepVerdict, StepView, Steps,
 };
-pub use error::{Decision, InvalidPolicy, StepError, StepOutcome};
+pub use error::{Decided, Decision, InvalidPolicy, StepError, StepOutcome};
 pub use guard::{Guard, Step};
 pub use key::{Anchor, InvalidProvider, KeyEncoding, KeyPlace, KeySupport, StepKey, Window};
 pub use label::{InvalidStepLabel, StepLabel};
+pub(crate) use open::OpenSteps;
 pub use policy::{Found, Inquiry, Policy, Reconcile, Retry};
 pub use provider::Provider;
 pub use record::{CallRecord, LONGEST_RESULT, LoggedEnd, StepRecord, StepResult, StepStored};

@@ -42,6 +42,16 @@ impl KeySupport {
         Self::new(KeyPlace::Field("MessageDeduplicationId".to_owned()), window, KeyEncoding::Hex, 128)
     }
 
+    /// A service behind the layer of `tower-idempotency`: `Idempotency-Key`, up to 255 characters by default, for its tombstone window (30 days
+    /// by default) from completion.
+    ///
+    /// # Errors
+    /// [`InvalidProvider::Duration`] below 1 ms or above 36500 days.
+    pub fn idempotency_layer(tombstone_window: Duration) -> Result<Self, InvalidProvider> {
+        let window = Window::new(tombstone_window, Anchor::Completion)?;
+        Self::new(KeyPlace::Header("Idempotency-Key".to_owned()), window, KeyEncoding::Hex, 255)
+    }
+
     fn header(name: &str, window: Duration, longest: usize) -> Result<Self, InvalidProvider> {
         let window = Window::new(window, Anchor::FirstRequest)?;
         Self::new(KeyPlace::Header(name.to_owned()), window, KeyEncoding::Hex, longest)

@@ -116,6 +116,12 @@ impl Provider {
         &self.name
     }
 
+    /// How it takes keys, if it does.
+    #[must_use]
+    pub const fn keys(&self) -> Option<&KeySupport> {
+        self.keys.as_ref()
+    }
+
     /// When a call is given up.
     #[must_use]
     pub const fn call_timeout(&self) -> Duration {

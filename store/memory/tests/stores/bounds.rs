@@ -4,9 +4,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use idempotency::outbound::{Again, BeginCall, Begun, StepLabel, Steps};
 use idempotency::time::ManualClock;
-use idempotency::{Claim, Claimed, Holder, Lease, Nonce, Outcome, Settled, State, Store};
-use idempotency_memory::{MemoryStore, RECORD_OVERHEAD};
+use idempotency::{Claim, Claimed, Fingerprint, Holder, Lease, Nonce, Outcome, Settled, State, Store};
+use idempotency_memory::{CALL_OVERHEAD, MemoryStore, RECORD_OVERHEAD};
 
 use crate::common::{DEAD_FOR, FORGOTTEN, ROOM, SECOND, WHOLE, block_on, body, claim, granted, id};
 use crate::harness::Memory;
@@ -112,6 +113,32 @@ async fn a_takeover_is_never_refused() {
     clock.advance(30 * SECOND);
     let second = granted(&store, &Claim { room: 10 * ROOM, ..claim(0) }).await;
     assert_eq!(store.complete(&second, &body(1)).await.unwrap(), Settled::Applied);
+}
+
+#[tokio::test]
+async fn a_record_that_runs_again_keeps_the_room_of_its_steps() {
+    let with_a_step = WHOLE + CALL_OVERHEAD;
+    let Memory { store, .. } = Memory::with(|builder| builder.max_bytes(with_a_step + RECORD_OVERHEAD));
+    let mut holder = granted(&store, &claim(0)).await;
+    let ask = BeginCall {
+        holder,
+        label: StepLabel::parse("transfer").unwrap(),
+        request: Fingerprint::of(["10 EUR"]),
+        nonce: Nonce::random(),
+        timeout: SECOND,
+        quiet: SECOND,
+        lease_needed: SECOND,
+        again: Again::Never,
+    };
+    assert!(matches!(store.begin_call(&ask).await.unwrap(), Begun::Go { call: 1, .. }));
+    let with_a_step = store.bytes();
+    for _ in 0..20 {
+        assert_eq!(store.release(&holder, DEAD_FOR).await.unwrap(), Settled::Applied);
+        holder = granted(&store, &claim(0)).await;
+        assert_eq!(store.bytes(), with_a_step);
+    }
+    granted(&store, &Claim { room: 0, ..claim(1) }).await;
+    assert!(is_full(&store, &Claim { room: 0, ..claim(2) }).await);
 }
 
 #[tokio::test]

@@ -13,6 +13,13 @@ mod memory_with_limits {
     idempotency::conformance_tests!(Memory::with(|builder| builder.max_records(1000).max_bytes(8 * 1024 * 1024)));
 }
 
+/// Every claim looks at what is due of all other records.
+mod memory_of_one_shard {
+    use crate::harness::Memory;
+
+    idempotency::conformance_tests!(Memory::with(|builder| builder.shards(1)));
+}
+
 mod near_cache {
     use crate::harness::Near;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idempotency::time::Clock;
 use idempotency::{
-    AgeLimit, Claim, Claimed, Holder, KeyClass, Life, List, Recovery, Settled, Store, Timestamp, Windows,
+    AgeLimit, Claim, Claimed, Holder, KeyClass, Lease, Life, List, Recovery, Settled, Store, Timestamp, Windows,
 };
 use idempotency_memory::{MemoryStore, RECORD_OVERHEAD};
 
@@ -40,6 +40,22 @@ async fn case_31_entries_do_not_outlive_their_windows() {
         granted(&store, &claim(n)).await;
         assert!(matches!(store.claim(&claim(n)).await.unwrap(), Claimed::InFlight { .. }));
     }
+}
+
+#[tokio::test]
+async fn a_sweep_looks_at_no_more_than_its_limit() {
+    let Memory { store, clock } = Memory::empty();
+    for n in 0..1000 {
+        let holder = granted(&store, &claim(n)).await;
+        assert_eq!(store.renew(&holder, Lease::new(3600 * SECOND).unwrap()).await.unwrap(), Settled::Applied);
+    }
+    // Each is looked at when a tombstone window after its first lease is over, and stays.
+    clock.advance(91 * SECOND);
+    let mut sweeps = 1;
+    while store.sweep(10).await.unwrap().more {
+        sweeps += 1;
+    }
+    assert_eq!((sweeps, store.len()), (100, 1000));
 }
 
 #[test]

@@ -5,6 +5,10 @@ use super::{Finding, Severity, Topic};
 
 pub(super) fn judge(server: &Server) -> Vec<Finding> {
     let mut judge = Judge { server, findings: Vec::new() };
+    if server.is_silent {
+        judge.silence();
+        return judge.findings;
+    }
     judge.permission();
     if let Some(info) = &server.info {
         judge.version(info);
@@ -36,6 +40,14 @@ impl Judge<'_> {
 
     fn config(&self, name: &str) -> Option<&str> {
         self.server.config.as_ref()?.text(name)
+    }
+
+    fn silence(&mut self) {
+        let then = (
+            "claims of its slots are refused until it is back or a replica has taken over, and nothing else of it is known",
+            "bring it back, and give every primary a replica",
+        );
+        self.find(Severity::Warn, Topic::Cluster, "does not answer", then);
     }
 
     fn permission(&mut self) {

@@ -20,6 +20,8 @@ pub(crate) struct Server {
     pub(super) config: Option<Fields>,
     /// Of a cluster.
     pub(super) cluster: Option<Fields>,
+    /// It does not answer, and others of its cluster do.
+    pub(super) is_silent: bool,
     /// How far its clock is ahead of ours, in seconds.
     pub(super) ahead: Option<i64>,
 }
@@ -53,6 +55,18 @@ impl Server {
     pub(super) fn of<'t>(info: &str, config: impl Iterator<Item = &'t (&'t str, &'t str)>) -> Self {
         let config = config.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self { info: Some(Fields::of_lines(info)), config: Some(Fields(config)), ..Self::default() }
+    }
+
+    async fn tell(&mut self, link: &Link, node: &Node) -> Result<(), RedisError> {
+        let questions = [Question::Info, Question::Config, Question::Cluster];
+        for question in &questions[..if self.name.is_some() { 3 } else { 2 }] {
+            match link.on(node, &question.command()).await {
+                Ok(answer) => self.hear(*question, &answer),
+                Err(error) if is_refusal(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn hear(&mut self, question: Question, answer: &Value) {
@@ -92,24 +106,24 @@ impl Question {
 /// Asks every primary there is.
 ///
 /// # Errors
-/// When one cannot be asked at all. A refusal is an answer.
+/// When none can be asked at all. A refusal is an answer.
 pub(crate) async fn ask(link: &Link) -> Result<Vec<Server>, RedisError> {
     let mut servers = Vec::new();
+    let mut silence = None;
     for node in link.primaries().await? {
         let name = match &node {
             Node::Only => None,
             Node::Of { host, port } => Some(format!("{host}:{port}")),
         };
-        let questions = [Question::Info, Question::Config, Question::Cluster];
         let mut server = Server { name, ..Server::default() };
-        for question in &questions[..if server.name.is_some() { 3 } else { 2 }] {
-            match link.on(&node, &question.command()).await {
-                Ok(answer) => server.hear(*question, &answer),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(error),
-            }
+        if let Err(error) = server.tell(link, &node).await {
+            silence = Some(error);
+            server = Server { name: server.name, is_silent: true, ..Server::default() };
         }
         servers.push(server);
+    }
+    if let Some(error) = silence.filter(|_| servers.iter().all(|server| server.is_silent)) {
+        return Err(error);
     }
     servers.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(servers)

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use idempotency::{Settled, Store};
+use idempotency::{List, Settled, Store};
 use idempotency_redis::{Report, Severity, Topic};
 use idempotency_testbed::servers::RedisCluster;
 use tokio::task::JoinSet;
 
-use crate::support::{Answer, LONG, Ledger, Service, about, claim, grant, keys, lease, leaser, outcome, store, take};
+use crate::support::{
+    Answer, LONG, Ledger, Service, TIMEOUT, about, claim, grant, hasty, keys, lease, leaser, outcome, store, take,
+};
 
 fn url(cluster: &RedisCluster) -> String {
     cluster.url().replace("redis://", "redis+cluster://")
@@ -122,15 +124,15 @@ async fn a_primary_of_six_is_killed_and_its_replica_takes_over() {
     let first = take(&leaser).await;
     let token = first.token().unwrap();
     first.release().await.unwrap();
-    let number = service.post_until_answered("key", Duration::from_secs(5)).await;
+    let number = service.post_until_answered("key").await;
     let slot = crc_slot("key");
     let owner = cluster.owner_of(slot);
-    assert_eq!(cluster.node(owner).cli(&["WAIT", "1", "10000"]), "1");
+    cluster.node(owner).await_replicated();
     cluster.nodes()[owner].kill();
     let _ = cluster.await_failover(slot);
-    assert_eq!(service.post_until_answered("key", Duration::from_secs(20)).await, number);
+    assert_eq!(service.post_until_answered("key").await, number);
     assert_eq!(service.ledger.of("key"), 1);
-    service.post_until_answered("another", Duration::from_secs(20)).await;
+    service.post_until_answered("another").await;
     let mut newer = None;
     idempotency_testbed::eventually("the lease can be had", async || {
         newer = leaser.try_acquire(&crate::support::account()).await.ok().and_then(idempotency::Taken::yours);
@@ -138,6 +140,72 @@ async fn a_primary_of_six_is_killed_and_its_replica_takes_over() {
     })
     .await;
     assert!(newer.unwrap().token().unwrap() > token);
+}
+
+/// A machine that hangs, or is cut off without a word: its connections stay open and silent for as long as it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_stands_still_is_left_for_the_replica_that_took_over() {
+    let mut cluster = RedisCluster::start_with(1, &[]);
+    let service = Service::hasty(&url(&cluster), &Ledger::default()).await;
+    let number = service.post_until_answered("key").await;
+    let slot = crc_slot("key");
+    let owner = cluster.owner_of(slot);
+    cluster.node(owner).await_replicated();
+    cluster.nodes()[owner].pause();
+    let next = cluster.await_failover(slot);
+    assert_ne!(next, owner);
+    assert_eq!(service.post_until_answered("key").await, number);
+    assert_eq!(service.ledger.of("key"), 1);
+    let elsewhere = keys("another", 30);
+    for key in &elsewhere {
+        service.post_until_answered(key).await;
+    }
+    // It learns that it is a replica now, and everything goes on.
+    cluster.nodes()[owner].resume();
+    for key in elsewhere.iter().chain(&keys("a-third", 30)) {
+        service.post_until_answered(key).await;
+    }
+    service.ledger.has_each_once(&elsewhere);
+}
+
+/// Where nobody can take over, whoever asks it again and again does not make the others wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_stands_still_leaves_the_other_slots_as_they_were() {
+    let mut cluster = RedisCluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
+    let service = Service::hasty(&url(&cluster), &Ledger::default()).await;
+    let owner = cluster.owner_of(crc_slot("silent"));
+    let elsewhere: Vec<String> =
+        keys("elsewhere", 20).into_iter().filter(|key| cluster.owner_of(crc_slot(key)) != owner).collect();
+    cluster.nodes()[owner].pause();
+    let done = Arc::new(AtomicBool::new(false));
+    let asking = tokio::spawn({
+        let (service, done) = (service.clone(), Arc::clone(&done));
+        async move {
+            let mut asked = 0;
+            while !done.load(Ordering::SeqCst) {
+                assert!(matches!(service.post("silent").await, Answer::Unavailable(_)));
+                asked += 1;
+            }
+            asked
+        }
+    });
+    let (mut answered, mut refused) = (0, 0);
+    let until = tokio::time::Instant::now() + 16 * TIMEOUT;
+    for key in elsewhere.iter().cycle() {
+        match service.post(key).await {
+            Answer::Unavailable(_) => refused += 1,
+            answer => answered += u32::from(answer.number().is_some()),
+        }
+        if tokio::time::Instant::now() > until {
+            break;
+        }
+    }
+    done.store(true, Ordering::SeqCst);
+    assert!(asking.await.unwrap() > 3, "nobody asked it: this proves nothing");
+    assert!(answered > 100 && refused * 100 < answered, "{refused} refused and {answered} answered");
+    cluster.nodes()[owner].resume();
+    service.post_until_answered("silent").await;
+    assert_eq!(service.ledger.of("silent"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,6 +226,29 @@ async fn the_check_looks_at_every_primary() {
     // A node of a cluster is no single server.
     let single = store_of_one_node(&cluster).await;
     assert!(single.findings.iter().any(|f| (f.topic, f.severity) == (Topic::Cluster, Severity::Refuse)), "{single}");
+}
+
+/// What a health page shows when it matters most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_check_says_which_primary_does_not_answer() {
+    let mut cluster = RedisCluster::start();
+    let store = hasty(&url(&cluster)).await;
+    let gone = format!("127.0.0.1:{}", cluster.node(1).port());
+    cluster.nodes()[1].kill();
+    let report = store.check().await.unwrap();
+    let silent: Vec<_> = report.findings.iter().filter(|finding| finding.what == "does not answer").collect();
+    assert_eq!(silent.len(), 1, "{report}");
+    assert_eq!(
+        (silent[0].server.as_ref(), silent[0].severity, silent[0].topic),
+        (Some(&gone), Severity::Warn, Topic::Cluster)
+    );
+    let of_others = report.findings.iter().filter(|finding| finding.what == "no persistence");
+    assert!(of_others.clone().all(|finding| finding.server.as_ref() != Some(&gone)));
+    assert_eq!(of_others.count(), 2, "{report}");
+    let listed = store.list(&List::default()).await;
+    assert!(listed.is_err(), "a part is taken for the whole: {listed:?}");
+    cluster.nodes().iter_mut().for_each(idempotency_testbed::servers::Redis::kill);
+    assert!(store.check().await.is_err(), "nobody answers");
 }
 
 async fn store_of_one_node(cluster: &RedisCluster) -> Report {

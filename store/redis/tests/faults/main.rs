@@ -15,4 +15,5 @@ mod pauses;
 mod replies;
 mod restarts;
 mod scripts;
+mod steps;
 mod support;

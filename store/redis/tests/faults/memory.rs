@@ -6,9 +6,11 @@ use idempotency::{Claimed, Settled, Store, StoreErrorKind};
 use idempotency_redis::{RedisStore, Severity, Topic};
 use idempotency_testbed::servers::Redis;
 
-use crate::support::{Accounts, Answer, LONG, Ledger, Service, claim, grant, leaser, outcome, store, take};
+use crate::support::{
+    Accounts, Answer, LONG, Ledger, Service, claim, full, grant, leaser, outcome, roomy, store, take,
+};
 
-/// Fills it with keys that last longer than ours and are asked for more often, so that whatever evicts takes ours too, until nothing more fits or `enough`.
+/// Fills it with keys that last longer than ours and are asked for more often, so that whatever evicts takes ours too, until `enough`.
 fn fill(redis: &Redis, enough: impl Fn() -> bool) {
     const FILL: &str = "for i = 1, 200 do
         local key = 'fill:' .. ARGV[1] .. ':' .. i
@@ -35,12 +37,10 @@ async fn noeviction_refuses_new_claims_and_records_what_runs() {
     let service = Service::of(store.clone(), &Ledger::default());
     let report = store.check().await.unwrap().accepted().unwrap();
     assert!(report.findings.iter().all(|finding| finding.topic != Topic::Eviction), "{report}");
-    let number = service.post_until_answered("before", Duration::from_secs(5)).await;
+    let number = service.post_until_answered("before").await;
     let (running, released) = (grant(&store, &claim("running")).await, grant(&store, &claim("released")).await);
     let lease = take(&leaser(&store, LONG)).await;
-    fill(&redis, || false);
-    let probe = redis.try_cli(&["SET", "fill:probe", &"x".repeat(4000)]);
-    assert!(probe.unwrap_err().contains("OOM"), "it is not full: this proves nothing");
+    full(&redis);
 
     // Refused, and nothing runs.
     assert_eq!(service.post("new").await, Answer::Full);
@@ -55,8 +55,8 @@ async fn noeviction_refuses_new_claims_and_records_what_runs() {
     assert!(lease.still_held().await.unwrap());
     lease.release().await.unwrap();
 
-    redis.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
-    service.post_until_answered("new", Duration::from_secs(5)).await;
+    roomy(&redis);
+    service.post_until_answered("new").await;
     assert_eq!(service.ledger.of("new"), 1);
     assert!(service.engine.drain(Duration::from_secs(10)).await);
 }
@@ -66,7 +66,7 @@ async fn noeviction_refuses_new_claims_and_records_what_runs() {
 async fn noeviction_is_an_honest_error_of_the_store() {
     let redis = start("noeviction");
     let store = store(&redis.url()).await;
-    fill(&redis, || false);
+    full(&redis);
     assert_eq!(store.claim(&claim("new")).await.unwrap(), Claimed::Full);
     let refused = leaser(&store, LONG).try_acquire(&crate::support::account()).await;
     assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Unavailable);
@@ -122,6 +122,8 @@ async fn evicting(policy: &str) {
     assert!(ours());
     fill(&redis, || !ours());
     assert!(!ours(), "nothing was evicted: this proves nothing");
+    // What comes now is not evicted in its turn.
+    roomy(&redis);
 
     let newer = grant(&store, &claim("evicted")).await;
     assert!(newer.token > holder.token);

@@ -1,7 +1,5 @@
 //! The server is killed and started again, with and without what it had.
 
-use std::time::Duration;
-
 use idempotency::{Claimed, Settled, Store, Taken};
 use idempotency_redis::{Severity, Topic};
 use idempotency_testbed::eventually;
@@ -22,7 +20,7 @@ async fn with_the_append_only_file_nothing_is_lost() {
                 .iter()
                 .all(|finding| finding.topic != Topic::Persistence || finding.severity > Severity::Warn)
         );
-        let number = service.post_until_answered("completed", Duration::from_secs(5)).await;
+        let number = service.post_until_answered("completed").await;
         let holder = grant(&store, &claim("running")).await;
         let leaser = leaser(&store, LONG);
         let lease = take(&leaser).await;
@@ -32,7 +30,7 @@ async fn with_the_append_only_file_nothing_is_lost() {
         redis.restart();
         eventually("it is back", async || store.check().await.is_ok()).await;
 
-        assert_eq!(service.post_until_answered("completed", Duration::from_secs(5)).await, number);
+        assert_eq!(service.post_until_answered("completed").await, number);
         let duplicate = store.claim(&claim("running")).await.unwrap();
         assert!(matches!(duplicate, Claimed::InFlight { .. }), "{duplicate:?}");
         assert_eq!(store.complete(&holder, &outcome()).await.unwrap(), Settled::Applied);

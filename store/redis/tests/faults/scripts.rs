@@ -1,7 +1,6 @@
 //! The server forgets its scripts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use idempotency::{
     Acquired, Ask, Claimed, LeaseHolder, Leases, List, Nonce, Outcome, Resolve, ResolveVerdict, Resolved, Settled,
@@ -84,13 +83,18 @@ async fn scripts_are_flushed_all_the_time() {
         let redis = Arc::clone(&redis);
         move || drop(redis.cli(&["SCRIPT", "FLUSH", "SYNC"]))
     });
-    let keys = keys("flushed", 100);
-    let mut posts = JoinSet::new();
-    for key in keys.iter().cycle().take(5 * keys.len()) {
-        let (service, key) = (service.clone(), key.clone());
-        posts.spawn(async move { service.post_until_answered(&key, Duration::from_secs(20)).await });
+    for round in 0.. {
+        let keys = keys(&format!("flushed-{round}"), 100);
+        let mut posts = JoinSet::new();
+        for key in keys.iter().cycle().take(5 * keys.len()) {
+            let (service, key) = (service.clone(), key.clone());
+            posts.spawn(async move { service.post_until_answered(&key).await });
+        }
+        posts.join_all().await;
+        service.ledger.has_each_once(&keys);
+        if flusher.has_struck() {
+            break;
+        }
     }
-    posts.join_all().await;
-    assert!(flusher.stop() > 10, "hardly anything was flushed: this proves nothing");
-    service.ledger.has_each_once(&keys);
+    flusher.stop();
 }

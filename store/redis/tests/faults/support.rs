@@ -11,6 +11,7 @@ use idempotency::{
     Operation, Outcome, RecordId, Recovery, Resource, ScopeId, Settings, Settled, Store, Taken, Windows,
 };
 use idempotency_redis::{RedisLeases, RedisStore};
+use idempotency_testbed::servers::Redis;
 
 pub(crate) use accounts::Accounts;
 pub(crate) use nemesis::Nemesis;
@@ -31,6 +32,18 @@ pub(crate) async fn store(url: &str) -> RedisStore {
 /// One that is to run into its timeout.
 pub(crate) async fn hasty(url: &str) -> RedisStore {
     RedisStore::options(url).response_timeout(TIMEOUT).open().await.unwrap()
+}
+
+/// From now on nothing new fits into it. One that was filled up would have room again whenever a buffer of its own shrinks.
+pub(crate) fn full(redis: &Redis) {
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let probe = redis.try_cli(&["SET", "probe", "x"]);
+    assert!(probe.unwrap_err().contains("OOM"), "it is not full: this proves nothing");
+}
+
+/// From now on it has room without a limit, and evicts nothing.
+pub(crate) fn roomy(redis: &Redis) {
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
 fn settings(store_timeout: Duration) -> Settings {

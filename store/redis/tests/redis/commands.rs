@@ -7,7 +7,7 @@ use idempotency_testbed::servers::Redis;
 use crate::support::{DEAD_FOR, Place, claim, duplicate, grant, outcome, run};
 
 /// The names of the commands that clients send while `work` is done. What scripts call is not among them.
-async fn sent(server: &Redis, work: impl Future<Output = ()>) -> Vec<String> {
+pub(crate) async fn sent(server: &Redis, work: impl Future<Output = ()>) -> Vec<String> {
     let client = redis::Client::open(server.url()).unwrap();
     let monitor = client.get_async_monitor().await.unwrap();
     work.await;

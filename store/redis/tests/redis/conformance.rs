@@ -1,4 +1,4 @@
-//! The suite that every store is held against, on one server and in a cluster.
+//! The suites that every store is held against, on one server and in a cluster.
 
 use std::time::Duration;
 
@@ -47,10 +47,22 @@ mod single {
     use super::{Place, Redis};
 
     idempotency::conformance_tests!(Redis::empty(Place::new()).await);
+
+    mod steps {
+        use super::{Place, Redis};
+
+        idempotency::step_conformance_tests!(Redis::empty(Place::new()).await);
+    }
 }
 
 mod cluster {
     use super::{Place, Redis};
 
     idempotency::conformance_tests!(Redis::empty(Place::in_cluster()).await);
+
+    mod steps {
+        use super::{Place, Redis};
+
+        idempotency::step_conformance_tests!(Redis::empty(Place::in_cluster()).await);
+    }
 }

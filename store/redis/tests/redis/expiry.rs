@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use idempotency::conformance::Harness;
+use idempotency::outbound::{
+    BeginCall, Begun, EndCall, Ended, ListSteps, LoggedEnd, ResolveStep, StepLabel, StepPage, StepResolved, StepView,
+    Steps,
+};
 use idempotency::time::Clock;
 use idempotency::{
     AgeLimit, Claim, Claimed, Entry, Holder, KeyClass, Lease, Life, List, Nonce, Outcome, Page, RecordId, Recovery,
@@ -11,7 +15,8 @@ use idempotency::{
 use idempotency_redis::RedisStore;
 use redis::aio::MultiplexedConnection;
 
-use crate::support::{DEAD_FOR, HOUR, Place, claim, connection, duplicate, grant, outcome, run};
+use crate::steps::{ask, end};
+use crate::support::{DEAD_FOR, HOUR, Place, claim, connection, duplicate, grant, outcome, renewing, run};
 
 /// How long the key of a record still has: none when there is no key.
 async fn time_to_live(connection: &mut MultiplexedConnection, key: &str) -> Option<Duration> {
@@ -72,6 +77,24 @@ impl Store for Watched {
     }
 }
 
+impl Steps for Watched {
+    async fn begin_call(&self, ask: &BeginCall) -> Result<Begun, StoreError> {
+        self.watched(&ask.holder.id, self.store.begin_call(ask).await).await
+    }
+    async fn end_call(&self, report: &EndCall) -> Result<Ended, StoreError> {
+        self.watched(&report.id, self.store.end_call(report).await).await
+    }
+    async fn resolve_step(&self, resolve: &ResolveStep) -> Result<StepResolved, StoreError> {
+        self.watched(&resolve.id, self.store.resolve_step(resolve).await).await
+    }
+    async fn inspect_step(&self, id: &RecordId, label: &StepLabel) -> Result<Option<StepView>, StoreError> {
+        self.watched(id, self.store.inspect_step(id, label).await).await
+    }
+    async fn list_steps(&self, list: &ListSteps) -> Result<StepPage, StoreError> {
+        self.store.list_steps(list).await
+    }
+}
+
 struct WatchedRedis {
     place: Place,
     store: Watched,
@@ -116,6 +139,12 @@ mod after_every_operation {
     use super::WatchedRedis;
 
     idempotency::conformance_tests!(WatchedRedis::empty().await);
+
+    mod on_steps {
+        use super::WatchedRedis;
+
+        idempotency::step_conformance_tests!(WatchedRedis::empty().await);
+    }
 }
 
 #[track_caller]
@@ -158,6 +187,60 @@ async fn a_key_outlives_what_it_is_kept_for_by_an_hour() {
     let stub = claim("stub");
     store.abandon(&stub.id, Nonce::random(), DEAD_FOR).await.unwrap();
     about(time_to_live(&mut other, &place.key(&stub.id)).await, DEAD_FOR + HOUR);
+}
+
+/// Released too, where it would go with its token without them.
+#[tokio::test]
+async fn a_record_with_steps_is_kept_for_them() {
+    let place = Place::new();
+    let store = place.store().await;
+    let mut other = connection(&place.url).await;
+    let lease = Lease::default().length();
+    let mut lives = async |id: &RecordId, expected: Duration| {
+        about(time_to_live(&mut other, &place.key(id)).await, expected);
+    };
+
+    let request = claim("k");
+    let holder = grant(&store, &request).await;
+    let call = ask(holder);
+    assert!(matches!(store.begin_call(&call).await.unwrap(), Begun::Go { .. }));
+    lives(&request.id, lease + TOMBSTONE + HOUR).await;
+    let longer = Lease::new(10 * HOUR).unwrap();
+    assert_eq!(store.renew(&holder, longer).await.unwrap(), Settled::Applied);
+    lives(&request.id, longer.length() + TOMBSTONE + HOUR).await;
+    assert_eq!(store.mark_in_doubt(&holder, None).await.unwrap(), Settled::Applied);
+    lives(&request.id, longer.length() + TOMBSTONE + HOUR).await;
+    assert_eq!(store.complete(&holder, &outcome("answer")).await.unwrap(), Settled::Applied);
+    lives(&request.id, TOMBSTONE + HOUR).await;
+    // Evidence keeps nothing alive.
+    place.clock.advance(2 * HOUR);
+    let late = end(&call, LoggedEnd::Unknown("no answer".to_owned()));
+    assert!(matches!(store.end_call(&late).await.unwrap(), Ended::Logged { .. }));
+    lives(&request.id, TOMBSTONE - 2 * HOUR + HOUR).await;
+
+    // Without steps it would go with its token.
+    let released = claim("released");
+    let holder = grant(&store, &released).await;
+    let never_made = end(&ask(holder), LoggedEnd::NotDone("given up".to_owned()));
+    assert_eq!(store.end_call(&never_made).await.unwrap(), Ended::NeverBegan);
+    assert_eq!(store.release(&holder, DEAD_FOR).await.unwrap(), Settled::Applied);
+    lives(&released.id, TOMBSTONE + HOUR).await;
+    // And they stay for the next attempt.
+    let again = duplicate(&released);
+    grant(&store, &again).await;
+    lives(&released.id, lease + TOMBSTONE + HOUR).await;
+}
+
+#[tokio::test]
+async fn a_hit_that_renews_a_tombstone_postpones_its_expiry() {
+    let place = Place::new();
+    let store = place.store().await;
+    let request = claim("k");
+    run(&store, &request, &outcome("answer")).await;
+    place.clock.advance(HOUR);
+    assert!(matches!(store.claim(&renewing(&request)).await.unwrap(), Claimed::Executed(_)));
+    let left = time_to_live(&mut connection(&place.url).await, &place.key(&request.id)).await;
+    about(left, 2 * TOMBSTONE);
 }
 
 /// There are no floors: its record stays until its key is too old, also for a clock that has stepped back by an hour.

@@ -7,11 +7,13 @@ mod conformance;
 mod contents;
 mod expiry;
 mod forgetting;
+mod hints;
 mod leases;
 mod memory;
 mod opening;
 mod replicas;
 mod slots;
+mod steps;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;

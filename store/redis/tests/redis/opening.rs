@@ -2,11 +2,13 @@
 
 use std::error::Error;
 
+use idempotency::outbound::{Begun, ListSteps, LoggedEnd, Steps};
 use idempotency::{LeaseSettings, Leaser, List, OpenError, Resource, Store, StoreErrorKind, Taken};
 use idempotency_redis::RedisStore;
 use idempotency_testbed::servers::Redis;
 
-use crate::support::{Place, claim, cluster, duplicate, granted, outcome, replayed, run, server};
+use crate::steps::{ask, end};
+use crate::support::{PATIENT, Place, claim, cluster, duplicate, granted, outcome, replayed, run, server};
 
 #[tokio::test]
 async fn the_url_chooses_the_server() {
@@ -76,10 +78,11 @@ async fn other_urls_are_refused() {
 #[tokio::test]
 async fn a_user_with_the_documented_permissions_can_do_everything() {
     const SINGLE: &str =
-        "-@all +evalsha +eval +time +hmget +hget +hset +hdel +exists +del +pexpire +scan +select +wait";
+        "-@all +evalsha +eval +time +hmget +hget +hset +hdel +exists +del +hkeys +pexpire +scan +select +wait";
+    const HINTS: &str = "+publish +subscribe +unsubscribe";
     let server = Redis::start();
     let allow = |server: &Redis, more: &str| {
-        let rules = format!("ACL SETUSER app on >s3cret ~idem:* resetchannels {SINGLE} {more}");
+        let rules = format!("ACL SETUSER app on >s3cret ~idem:* resetchannels &idem:* {SINGLE} {HINTS} {more}");
         server.cli(&rules.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
     };
     allow(&server, "");
@@ -97,6 +100,11 @@ async fn a_user_with_the_documented_permissions_can_do_everything() {
         assert_eq!(replayed(store.claim(&duplicate(&request)).await.unwrap()), outcome("answer"));
         let holder = crate::support::grant(&store, &released).await;
         store.renew(&holder, idempotency::Lease::default()).await.unwrap();
+        let call = ask(holder);
+        assert!(matches!(store.begin_call(&call).await.unwrap(), Begun::Go { .. }));
+        store.end_call(&end(&call, LoggedEnd::NotDone("not sent".to_owned()))).await.unwrap();
+        assert!(store.inspect_step(&holder.id, &call.label).await.unwrap().is_some());
+        assert_eq!(store.list_steps(&ListSteps::default()).await.unwrap().entries.len(), 1);
         store.mark_in_doubt(&holder, Some(&outcome("sorry"))).await.unwrap();
         store.release(&holder, crate::support::DEAD_FOR).await.unwrap();
         store.abandon(&request.id, idempotency::Nonce::random(), crate::support::DEAD_FOR).await.unwrap();
@@ -108,6 +116,13 @@ async fn a_user_with_the_documented_permissions_can_do_everything() {
         };
         lease.release().await.unwrap();
     }
+
+    let store = RedisStore::open(&format!("redis://app:s3cret@127.0.0.1:{}/", server.port())).await.unwrap();
+    let mut watch = store.watch(&claim("waited for").id);
+    tokio::time::timeout(PATIENT, watch.changed()).await.expect("told that it listens");
+    run(&store, &claim("waited for"), &outcome("answer")).await;
+    tokio::time::timeout(PATIENT, watch.changed()).await.expect("told of the end");
+    assert_eq!(server.cli(&["ACL", "LOG"]), "", "something was refused");
 }
 
 #[tokio::test]

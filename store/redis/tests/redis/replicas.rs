@@ -3,13 +3,17 @@
 use std::error::Error;
 use std::time::Duration;
 
+use idempotency::outbound::{Begun, Ended, LoggedEnd, Steps};
 use idempotency::{
-    Acquired, Ask, Claimed, Lease, Leases, Nonce, OpenError, Resource, Settled, Store, StoreError, StoreErrorKind,
+    Acquired, Ask, Claimed, Engine, Fingerprint, Key, Lease, LeaseSettings, Leaser, Leases, Nonce, OpenError,
+    Operation, Resource, ScopeId, Settings, Settled, Store, StoreError, StoreErrorKind,
 };
 use idempotency_redis::NotReplicated;
 use idempotency_testbed::servers::Redis;
+use tokio::time::timeout;
 
-use crate::support::{Place, claim, duplicate, grant, granted, outcome, replayed, run};
+use crate::steps;
+use crate::support::{PATIENT, Place, claim, duplicate, grant, granted, outcome, replayed, run};
 
 #[track_caller]
 fn assert_not_replicated(error: &StoreError) {
@@ -46,6 +50,47 @@ async fn a_write_that_reached_too_few_replicas_is_said_honestly() {
     granted(patient.claim(&duplicate(&new)).await.unwrap());
     let acquired = patient.leases().try_acquire(&ask(Nonce::random())).await.unwrap();
     assert!(matches!(acquired, Acquired::Granted(_)));
+}
+
+/// Every grant is given up, and asking for another one would end no better.
+#[tokio::test]
+async fn whoever_asks_while_the_replicas_are_away_is_told_so() {
+    let primary = Redis::start();
+    let place = Place::at(primary.url());
+    let store = place.real_options().wait_for_replicas(1, Duration::from_millis(100)).open().await.unwrap();
+    let leaser = Leaser::new(store.leases(), LeaseSettings::default());
+    let engine = Engine::new(store, Settings::default());
+    let operation = Operation::new(ScopeId::global(), Key::parse("k").unwrap(), Fingerprint::of(["k"]));
+    let claimed = timeout(PATIENT, engine.claim(&operation)).await.expect("it ends");
+    assert_not_replicated(&claimed.unwrap_err());
+    let account = Resource::parse("account/7").unwrap();
+    let taken = leaser.acquire(&account, PATIENT);
+    assert_not_replicated(&timeout(PATIENT, taken).await.expect("it ends").unwrap_err());
+}
+
+/// Newer servers wait for what the same connection wrote last, and of a connection that wrote nothing for nothing.
+#[tokio::test]
+async fn what_is_on_record_of_a_call_is_written_once_more_when_its_message_comes_again() {
+    let primary = Redis::start();
+    let store = Place::at(primary.url()).real_store().await;
+    let ask = steps::ask(grant(&store, &claim("k")).await);
+    let never_began = steps::end(&steps::ask(ask.holder), LoggedEnd::NotDone("given up".to_owned()));
+    let lost = steps::end(&ask, LoggedEnd::Unknown("no answer".to_owned()));
+    let writes = || primary.info("persistence", "rdb_changes_since_last_save").parse::<u64>().unwrap();
+    let mut last = writes();
+    let mut wrote = || std::mem::replace(&mut last, writes()) < writes();
+    for copy in ["the first", "the second"] {
+        assert!(matches!(store.begin_call(&ask).await.unwrap(), Begun::Go { .. }));
+        assert!(wrote(), "{copy}");
+    }
+    for copy in ["the first", "the second"] {
+        assert_eq!(store.end_call(&never_began).await.unwrap(), Ended::NeverBegan);
+        assert!(wrote(), "{copy}");
+    }
+    for copy in ["the first", "the second"] {
+        assert!(matches!(store.end_call(&lost).await.unwrap(), Ended::Logged { .. }));
+        assert!(wrote(), "{copy}");
+    }
 }
 
 #[tokio::test]

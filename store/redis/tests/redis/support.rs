@@ -7,6 +7,7 @@ use idempotency::time::ManualClock;
 use idempotency::{RecordId, Timestamp};
 use idempotency_redis::{RedisOptions, RedisStore};
 use idempotency_testbed::servers::{Redis, RedisCluster};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 pub(crate) use idempotency_testbed::requests::*;
@@ -67,7 +68,9 @@ impl Place {
 
 /// A connection of somebody else.
 pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    let patient =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENT)).set_response_timeout(Some(PATIENT));
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 impl Place {

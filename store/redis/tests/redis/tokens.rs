@@ -106,6 +106,8 @@ async fn case_75_tokens_rise_over_a_flush() {
         } else {
             server.restart();
         }
+        // Whoever asks is told of a broken connection; this finds it first, and is sent again.
+        store.inspect(&request.id).await.unwrap();
         let after =
             (grant(&store, &duplicate(&request)).await.token, acquire(&store.leases(), &self::ask("account/7")).await);
         assert!(after.0 > before.0 && after.1 > before.1, "{after:?} after {before:?}");

@@ -1,13 +1,23 @@
--- One record with the clock and the floor that it is judged by: one statement, so all three are of one moment,
--- and there is a row also when there is no record.
--- ?1 id, ?2 the time that a test gives, else NULL; ?3 the claim's key class, if it has one.
+-- Records with the clock and the floor that each is judged by: one statement, so all is of one moment, and there is a row
+-- also for a record that is not there.
+-- The time that a test gives, else NULL; then, for each, its id and the claim's key class, if it has one. The program repeats the
+-- line of VALUES where it reads several; parameters have no numbers, since finding one by its number takes the longer the more there are.
+WITH given (time) AS (
+    VALUES
+    (?)
+),
+asked (place, id, class) AS (
+    VALUES
+    (0, ?, ?)
+)
 SELECT
+    asked.place,
     -- No token is granted and no key judged below a time at which something was forgotten.
     max(
-        coalesce(?2, CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
-        coalesce((SELECT clock FROM idempotency_clock), ?2, 0)
+        coalesce(given.time, CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+        coalesce((SELECT clock FROM idempotency_clock), given.time, 0)
     ) AS now,
-    (SELECT max(floor) FROM idempotency_floors WHERE class IN (?3, record.key_class)) AS floor,
+    (SELECT max(floor) FROM idempotency_floors WHERE class IN (asked.class, record.key_class)) AS floor,
     record.id,
     record.format,
     record.state,
@@ -30,6 +40,7 @@ SELECT
     record.status,
     record.location,
     record.payload
-FROM (SELECT 1)
+FROM given
+CROSS JOIN asked
 LEFT JOIN idempotency_records AS record
-    ON record.id = ?1;
+    ON record.id = asked.id;

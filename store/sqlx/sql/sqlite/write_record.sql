@@ -1,4 +1,5 @@
--- Writes a record as it was decided, in the transaction that read it: nobody else can have written in between.
+-- Writes a record as it was decided, in the transaction that read it: nobody else can have written in between. The program
+-- repeats the line of VALUES where it writes several.
 INSERT INTO idempotency_records (
     id,
     format,
@@ -24,9 +25,8 @@ INSERT INTO idempotency_records (
     location,
     payload
 )
-VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23
-)
+VALUES
+    (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE
 SET
     state = excluded.state,

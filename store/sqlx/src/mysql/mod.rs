@@ -56,7 +56,8 @@ use crate::task;
 /// 1. **A claim begins with a plain read**, which nobody blocks and which answers every duplicate: a duplicate never writes
 ///    or locks the record's row. Where there is no row, one is inserted, and of several claimers at once the primary key lets
 ///    one through: the one that reads its own nonce afterwards, whatever the driver counts as changed. Only a grant over a row
-///    that is free, over, or left behind locks it.
+///    that is free, over, or left behind locks it, and a duplicate that
+///    [renews a tombstone's window](idempotency::Windows::renewed_up_to), which has its answer by then and waits half a second at most.
 /// 2. **Every change of a row** is a conditional `UPDATE`, or a short transaction that locks the row, reads it, lets
 ///    [`protocol`](idempotency::protocol) decide, and writes it back, at READ COMMITTED whatever the server's default is: at
 ///    REPEATABLE READ, claims of different new keys deadlock on the gap between them.
@@ -80,6 +81,9 @@ use crate::task;
 ///    [`StoreErrorKind::Unreadable`](idempotency::StoreErrorKind::Unreadable); `inspect` and `list` show it as in doubt.
 /// 9. **A page of [`list`](Store::list)** may hold fewer records than its limit and still have a next one: after 10000 rows
 ///    looked at, a call hands out what it has.
+/// 10. **What is forgotten is gone for every query** once a sweep has been there: no answer has it from the end of its window on, and no
+///     table from the next sweep on. Its bytes are on disk until the server's purge and whoever uses the page next overwrite them, and in the
+///     binary log and in backups for as long as those are kept.
 ///
 /// Keys, classes and nonces are columns of bytes: two that differ in case or in trailing blanks stay two, whatever the
 /// database's collation. An outcome must fit into the server's `max_allowed_packet`. Restoring a backup forgets what came after
@@ -131,7 +135,7 @@ impl MySqlStore {
     /// As [`MySqlOptions::open`].
     pub async fn from_pool(pool: MySqlPool) -> Result<Self, OpenError> {
         let db = Db { pool, own_sessions: false, clock: None };
-        schema::check(&db).await?;
+        schema::check(&db.pool).await?;
         Ok(Self::new(db))
     }
 

@@ -1,5 +1,7 @@
 //! The operations on one record.
 
+use std::sync::Arc;
+
 use idempotency::protocol::{self, Decision};
 use idempotency::time::micros;
 use idempotency::{
@@ -10,11 +12,12 @@ use idempotency::{
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
 use super::{sql, steps};
+use crate::prolonging;
 use crate::row::{self, Judged};
 
 /// Claims on a plain read, which nobody's lock blocks and which answers whatever needs no write. Only a grant writes: where
 /// there is no row, an insert, of which the primary key lets one through; over a row, under its lock.
-pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError> {
+pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     if class(claim).is_some_and(|class| class.as_str().len() > LONGEST_CLASS) {
         return Err(StoreError::new(StoreErrorKind::Refused, "a key class's name has more than 255 bytes"));
     }
@@ -27,10 +30,15 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError>
     }
 }
 
-async fn claim_once(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
+async fn claim_once(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, Failure> {
     let judged = row::judged(&db.read(read(db, &claim.id, class(claim))).await?)?;
-    if let Decision::Answer(answer) = judged.decide(claim) {
-        return Ok(answer);
+    match judged.decide(claim) {
+        Decision::Answer(answer) => return Ok(answer),
+        Decision::Prolong(tombstone) => {
+            prolonging::in_passing(prolong(Arc::clone(db), claim.clone())).await;
+            return Ok(Claimed::Executed(tombstone));
+        }
+        Decision::Grant => {}
     }
     if judged.record()?.is_some() {
         return claim_known(db, claim).await;
@@ -55,10 +63,7 @@ async fn claim_once(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
 
 /// What the record says after an insert: granted, if it has this claim's nonce.
 fn told(judged: &Judged, claim: &Claim) -> Result<Claimed, Failure> {
-    match judged.decide(claim) {
-        Decision::Answer(answer) => Ok(answer),
-        Decision::Grant => Err(Failure::changed()),
-    }
+    judged.decide(claim).answer().ok_or_else(Failure::changed)
 }
 
 /// The statement that claims a key which has no record, if its age allows it.
@@ -73,10 +78,14 @@ fn claim_absent(db: &Db, claim: &Claim) -> Query {
     row::write_life(statement, Some(&claim.life)).bind(claim.key_time.map(Timestamp::micros)).bind(micros(TOKEN_HOLD))
 }
 
+async fn prolong(db: Arc<Db>, claim: Claim) -> Result<Settled, StoreError> {
+    settle(&db, &claim.id, |record, now| protocol::prolong(record, &claim, now)).await
+}
+
 /// Grants over a record that is free, over, or left behind, if it still is when its row is ours.
 async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
     let (mut writing, judged) = lock(db, &claim.id, class(claim)).await?;
-    if let Decision::Answer(answer) = judged.decide(claim) {
+    if let Some(answer) = judged.decide(claim).answer() {
         writing.rollback().await?;
         return Ok(answer);
     }

@@ -58,7 +58,8 @@ impl MySqlOptions {
     /// - [`OpenError::Url`]: not `mysql://…` or `mariadb://…`, not one that sqlx understands, or one that names no database;
     /// - [`OpenError::Schema`]: no tables, or those of an older release: [`migrate`](Self::migrate) first;
     /// - [`OpenError::SchemaTooNew`]: the tables of a newer release;
-    /// - [`OpenError::Store`]: no server, no database, no right to use it.
+    /// - [`OpenError::Store`]: no server, no database, no right to use it; of kind [`Timeout`](idempotency::StoreErrorKind::Timeout) a server that
+    ///   is connected to and then answers nothing for five seconds.
     ///
     /// # Panics
     /// Outside a tokio runtime whose time is enabled.
@@ -67,7 +68,7 @@ impl MySqlOptions {
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<MySqlStore, OpenError> {
         let db = Db { pool: self.pool()?, own_sessions: true, clock: self.clock };
-        schema::check(&db).await?;
+        schema::check(&db.pool).await?;
         Ok(MySqlStore::new(db))
     }
 
@@ -75,7 +76,8 @@ impl MySqlOptions {
     /// may do it at once.
     ///
     /// # Errors
-    /// As [`open`](Self::open), without [`OpenError::Schema`].
+    /// As [`open`](Self::open), without [`OpenError::Schema`]. Where tables are to be made, and this process or another one is at it, it ends
+    /// with [`Timeout`](idempotency::StoreErrorKind::Timeout) after ten minutes.
     ///
     /// # Panics
     /// As [`open`](Self::open).

@@ -54,7 +54,8 @@ use crate::task;
 /// 1. **A claim of a fresh key is one statement**, `INSERT … ON CONFLICT DO NOTHING`, and of several at once the primary key
 ///    lets one through. A time-ordered key with an age limit needs a transaction, which looks at the floor once more.
 ///    Whatever else a claim is answered with comes from a plain read, which nobody blocks; a duplicate never writes
-///    or locks the record's row. Only a grant over a row that is free, over, or left behind locks it.
+///    or locks the record's row. Only a grant over a row that is free, over, or left behind locks it, and a duplicate that
+///    [renews a tombstone's window](idempotency::Windows::renewed_up_to), which has its answer by then and waits half a second at most.
 /// 2. **Every change of a row** is a conditional `UPDATE`, or a short transaction that locks the row, reads it, lets
 ///    [`protocol`](idempotency::protocol) decide, and writes it back, at READ COMMITTED whatever the database's default is.
 ///    Each waits 5 s at most for a row ([`Busy`](idempotency::StoreErrorKind::Busy)), and a transaction whose process
@@ -73,6 +74,11 @@ use crate::task;
 ///    [`StoreErrorKind::Unreadable`](idempotency::StoreErrorKind::Unreadable); `inspect` and `list` show it as in doubt.
 /// 8. **A page of [`list`](Store::list)** may hold fewer records than its limit and still have a next one: after 10000 rows
 ///    looked at, a call hands out what it has.
+/// 9. **Waiting duplicates** ask every so often, on no connection of their own. There is no NOTIFY, which takes a lock of the whole server at each
+///    commit, and no LISTEN, which a transaction-pooling proxy breaks.
+/// 10. **What is forgotten is gone for every query** once a sweep has been there: no answer has it from the end of its window on, and no
+///     table from the next sweep on. Its bytes are on disk until VACUUM, which the server does by itself, gives their place to
+///     others, and in the write-ahead log and in backups for as long as those are kept.
 ///
 /// The tables are in the first schema of the `search_path` that the role or the database has. The database's encoding is
 /// UTF-8. Restoring a backup forgets what came after it.
@@ -123,7 +129,7 @@ impl PostgresStore {
     /// As [`PostgresOptions::open`].
     pub async fn from_pool(pool: PgPool) -> Result<Self, OpenError> {
         let db = Db { pool, statements: Statements::InTransactions, clock: None };
-        schema::check(&db).await?;
+        schema::check(&db.pool).await?;
         Ok(Self::new(db))
     }
 

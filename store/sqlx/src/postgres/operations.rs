@@ -1,5 +1,7 @@
 //! The operations on one record.
 
+use std::sync::Arc;
+
 use idempotency::protocol::{self, Decision};
 use idempotency::time::micros;
 use idempotency::{
@@ -12,13 +14,14 @@ use sqlx::postgres::PgRow;
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
 use super::{sql, steps};
+use crate::prolonging;
 use crate::row::{self, Judged};
 
 row::codec!(PgRow, Query);
 
 /// Claims in one trip when nobody has the key. Otherwise the record answers from a plain read, which nobody's lock
 /// blocks; only a grant over it takes its row.
-pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError> {
+pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     let mut tries = Tries::default();
     loop {
         let answer = claim_once(db, tries.number(), claim).await;
@@ -28,7 +31,7 @@ pub(super) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError>
     }
 }
 
-async fn claim_once(db: &Db, try_: u32, claim: &Claim) -> Result<Claimed, Failure> {
+async fn claim_once(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Claimed, Failure> {
     let judged = if db.may_stand_alone(try_) && claim.life.age().is_none() {
         if let Some(grant) = granted(&db.alone(try_, claim_absent(db, claim)).await?, claim)? {
             return Ok(grant);
@@ -60,8 +63,13 @@ async fn claim_once(db: &Db, try_: u32, claim: &Claim) -> Result<Claimed, Failur
         }
         judged
     };
-    if let Decision::Answer(answer) = judged.decide(claim) {
-        return Ok(answer);
+    match judged.decide(claim) {
+        Decision::Answer(answer) => return Ok(answer),
+        Decision::Prolong(tombstone) => {
+            prolonging::in_passing(prolong(Arc::clone(db), claim.clone())).await;
+            return Ok(Claimed::Executed(tombstone));
+        }
+        Decision::Grant => {}
     }
     if judged.record()?.is_none() {
         // It was purged between the two.
@@ -97,10 +105,14 @@ fn granted(rows: &[PgRow], claim: &Claim) -> Result<Option<Claimed>, Failure> {
     })))
 }
 
+async fn prolong(db: Arc<Db>, claim: Claim) -> Result<Settled, StoreError> {
+    settle(&db, &claim.id, |record, now| protocol::prolong(record, &claim, now)).await
+}
+
 /// Grants over a record that is free, over, or left behind, if it still is when its row is ours.
 async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
     let (mut writing, judged) = lock(db, &claim.id, class(claim)).await?;
-    if let Decision::Answer(answer) = judged.decide(claim) {
+    if let Some(answer) = judged.decide(claim).answer() {
         writing.rollback().await?;
         return Ok(answer);
     }

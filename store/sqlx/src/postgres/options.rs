@@ -73,7 +73,8 @@ impl PostgresOptions {
     /// - [`OpenError::Url`]: not `postgres://…` or `postgresql://…`, or not one that sqlx understands;
     /// - [`OpenError::Schema`]: no tables, or those of an older release: [`migrate`](Self::migrate) first;
     /// - [`OpenError::SchemaTooNew`]: the tables of a newer release;
-    /// - [`OpenError::Store`]: no server, no database, no right to use it.
+    /// - [`OpenError::Store`]: no server, no database, no right to use it; of kind [`Timeout`](idempotency::StoreErrorKind::Timeout) a server that
+    ///   is connected to and then answers nothing for five seconds.
     ///
     /// # Panics
     /// Outside a tokio runtime whose time is enabled.
@@ -82,7 +83,7 @@ impl PostgresOptions {
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<PostgresStore, OpenError> {
         let db = Db { pool: self.pool()?, statements: self.statements, clock: self.clock };
-        schema::check(&db).await?;
+        schema::check(&db.pool).await?;
         Ok(PostgresStore::new(db))
     }
 
@@ -90,7 +91,8 @@ impl PostgresOptions {
     /// may do it at once. They are made in the first schema of the role's or database's `search_path`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), without [`OpenError::Schema`].
+    /// As [`open`](Self::open), without [`OpenError::Schema`]. Where tables are to be made, and this process or another one is at it, it ends
+    /// with [`Timeout`](idempotency::StoreErrorKind::Timeout) after ten minutes.
     ///
     /// # Panics
     /// As [`open`](Self::open).

@@ -2,11 +2,12 @@
 
 use idempotency::OpenError;
 use sqlx::postgres::PgPool;
-use sqlx::{Executor, Row};
+use sqlx::{Connection, Executor, PgConnection, Postgres, Row, Transaction};
+use tokio::time::timeout;
 
-use super::db::{Db, Writing};
-use super::error::{Failure, store_error};
+use super::error::store_error;
 use super::sql;
+use crate::in_time::{ANSWER, MIGRATION, in_time};
 
 macro_rules! first {
     () => {
@@ -40,28 +41,31 @@ pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!(), "\n", leases
 const MIGRATIONS: [(u32, &str); 3] = [(1, records!()), (2, leases_and_fences!()), (3, steps!())];
 
 /// Sees that the tables are ours.
-pub(super) async fn check(db: &Db) -> Result<(), OpenError> {
-    let mut writing = db.begin().await.map_err(unusable)?;
-    let found = version(&mut writing).await?;
-    writing.rollback().await.map_err(unusable)?;
+pub(super) async fn check(pool: &PgPool) -> Result<(), OpenError> {
+    let mut connection = pool.acquire().await.map_err(broken)?;
+    let found = in_time(timeout(ANSWER, version(&mut connection)).await, &mut connection)?;
     if found < NEEDED {
         return Err(OpenError::Schema { found, needed: NEEDED });
     }
     Ok(())
 }
 
-/// Brings the tables to [`NEEDED`], in one transaction: of two processes the second one finds everything done.
+/// Brings the tables to [`NEEDED`], unless they are there.
 pub(super) async fn migrate(pool: &PgPool) -> Result<(), OpenError> {
+    let mut connection = pool.acquire().await.map_err(broken)?;
+    let found = in_time(timeout(ANSWER, version(&mut connection)).await, &mut connection)?;
+    if found == NEEDED {
+        return Ok(());
+    }
+    in_time(timeout(MIGRATION, migrate_on(&mut connection)).await, &mut connection)
+}
+
+/// The same in one transaction: of two processes the second one finds everything done.
+async fn migrate_on(connection: &mut PgConnection) -> Result<(), OpenError> {
     // No lock timeout: whoever migrates beside us may take its time.
-    let mut transaction = pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(broken)?;
+    let mut transaction = begin(connection).await?;
     transaction.execute(sqlx::raw_sql(sql::MIGRATE_ALONE)).await.map_err(broken)?;
-    let found = match transaction.fetch_one(sqlx::query(sql::MIGRATED).persistent(false)).await.map_err(broken)? {
-        row if row.try_get("migrated").map_err(broken)? => {
-            let row = transaction.fetch_one(sqlx::query(sql::VERSION).persistent(false)).await.map_err(broken)?;
-            known(row.try_get("version").map_err(broken)?)?
-        }
-        _ => 0,
-    };
+    let found = version_in(&mut transaction).await?;
     transaction.execute(sqlx::raw_sql(first!())).await.map_err(broken)?;
     for (_, migration) in MIGRATIONS.iter().filter(|(version, _)| *version > found) {
         transaction.execute(sqlx::raw_sql(*migration)).await.map_err(broken)?;
@@ -70,13 +74,25 @@ pub(super) async fn migrate(pool: &PgPool) -> Result<(), OpenError> {
 }
 
 /// The version of the tables, 0 when there are none.
-async fn version(writing: &mut Writing<'_>) -> Result<u32, OpenError> {
-    let rows = writing.fetch_all(writing.db.query(sql::MIGRATED)).await.map_err(unusable)?;
-    if !rows.first().is_some_and(|row| row.get("migrated")) {
+async fn version(connection: &mut PgConnection) -> Result<u32, OpenError> {
+    // Both questions to one session, also behind a proxy that pools transactions.
+    let mut transaction = begin(connection).await?;
+    let found = version_in(&mut transaction).await?;
+    transaction.rollback().await.map_err(broken)?;
+    Ok(found)
+}
+
+async fn begin(connection: &mut PgConnection) -> Result<Transaction<'_, Postgres>, OpenError> {
+    connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(broken)
+}
+
+async fn version_in(transaction: &mut PgConnection) -> Result<u32, OpenError> {
+    let row = transaction.fetch_one(sqlx::query(sql::MIGRATED).persistent(false)).await.map_err(broken)?;
+    if !row.try_get::<bool, _>("migrated").map_err(broken)? {
         return Ok(0);
     }
-    let rows = writing.fetch_all(writing.db.query(sql::VERSION)).await.map_err(unusable)?;
-    known(rows.first().map_or(0, |row| row.get("version")))
+    let row = transaction.fetch_one(sqlx::query(sql::VERSION).persistent(false)).await.map_err(broken)?;
+    known(row.try_get("version").map_err(broken)?)
 }
 
 fn known(found: i64) -> Result<u32, OpenError> {
@@ -84,10 +100,6 @@ fn known(found: i64) -> Result<u32, OpenError> {
         Ok(found) if found <= NEEDED => Ok(found),
         found => Err(OpenError::SchemaTooNew { found: found.unwrap_or(u32::MAX), needed: NEEDED }),
     }
-}
-
-fn unusable(failure: Failure) -> OpenError {
-    OpenError::Store(failure.into_store_error())
 }
 
 fn broken(error: sqlx::Error) -> OpenError {

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use idempotency::StoreError;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::db::Query;
 use super::error::{is_busy, store_error, waited};
 
 /// At most so many connections, made when they are needed and lent in the order in which they were asked
@@ -41,6 +42,13 @@ impl Connections {
             None => connect(&self.options, deadline).await.map_err(store_error)?,
         };
         Ok(Lent { connection, home: Arc::clone(&self.idle), _permit: permit })
+    }
+
+    /// One that is open and that nobody has or waits for.
+    pub(super) fn lend_at_once(&self) -> Option<Lent> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let connection = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Lent { connection, home: Arc::clone(&self.idle), _permit: permit })
     }
 
     /// Closes those that are not lent, and waits until they are.
@@ -79,6 +87,18 @@ impl Lent {
     pub(super) fn give_back(self) {
         give_back(&self.home, self.connection);
     }
+
+    /// The rows of statements outside a transaction, of which the last alone may write. None: somebody else was in the way of it, and
+    /// nothing was written.
+    pub(super) async fn fetch_all(mut self, statements: Query) -> Result<Option<Vec<SqliteRow>>, StoreError> {
+        let rows = match self.connection.fetch_all(statements).await {
+            Ok(rows) => Some(rows),
+            Err(error) if is_busy(&error) => None,
+            Err(error) => return Err(store_error(error)),
+        };
+        self.give_back();
+        Ok(rows)
+    }
 }
 
 fn give_back(idle: &Mutex<Vec<SqliteConnection>>, connection: SqliteConnection) {
@@ -86,7 +106,7 @@ fn give_back(idle: &Mutex<Vec<SqliteConnection>>, connection: SqliteConnection) 
 }
 
 /// Until when somebody waits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Deadline(Instant);
 
 impl Deadline {
@@ -95,15 +115,19 @@ impl Deadline {
         Self(Instant::now() + timeout.min(Duration::from_secs(366 * 86_400)))
     }
 
+    pub(super) fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+
     /// Waits a moment, so that another try makes sense. False when the time is over.
     ///
     /// SQLite's own busy handler backs off to 100 ms, and whoever waits that long between two tries never finds the
     /// moment between two of another process's transactions. So the waits do not grow.
     pub(super) async fn pause(self) -> bool {
-        let now = Instant::now();
-        if now >= self.0 {
+        if self.is_over() {
             return false;
         }
+        let now = Instant::now();
         let jitter = Duration::from_micros(rand::random_range(300..1300));
         sleep_until(self.0.min(now + jitter)).await;
         true

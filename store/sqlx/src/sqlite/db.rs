@@ -1,5 +1,6 @@
 //! One database file: readers, the writer, the clock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::connections::{Connections, Deadline, Lent};
 use super::error::{is_busy, store_error};
+use super::group::{AnyChange, Look};
+use super::queue::Queue;
 use super::sql;
 
 pub(super) struct Db {
@@ -18,6 +21,10 @@ pub(super) struct Db {
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) busy_timeout: Duration,
     pub(super) turn: Mutex<Turn>,
+    /// Whether the last ones to change something met, so that whoever comes is likely to meet somebody too.
+    pub(super) met: AtomicBool,
+    pub(super) looks: Queue<Look>,
+    pub(super) changes: Queue<Box<dyn AnyChange>>,
 }
 
 impl Db {
@@ -37,22 +44,38 @@ impl Db {
         }
     }
 
+    /// The writer's connection, when nobody here writes or waits to, nor did a moment ago. Whoever has it is alone, and need not give way to
+    /// other processes: it leaves them room between two of its statements.
+    pub(super) fn writer_at_once(&self) -> Option<Lent> {
+        let is_alone = !self.met.load(Ordering::Relaxed) && self.changes.is_idle();
+        is_alone.then(|| self.writer.lend_at_once()).flatten()
+    }
+
     /// Begins a transaction that holds the one write lock of the file from now on, and reads. `begin_and_read` begins
     /// with [`sql::BEGIN`]; it is given the time that a test gives.
     pub(super) async fn begin(
         &self,
         begin_and_read: impl Fn(Option<i64>) -> Query,
     ) -> Result<(Writing<'_>, Vec<SqliteRow>), StoreError> {
-        let (lent, rows) = self.lock(begin_and_read).await?;
+        self.begin_by(Deadline::after(self.busy_timeout), begin_and_read).await
+    }
+
+    /// The same with another limit than the busy timeout.
+    pub(super) async fn begin_by(
+        &self,
+        deadline: Deadline,
+        begin_and_read: impl Fn(Option<i64>) -> Query,
+    ) -> Result<(Writing<'_>, Vec<SqliteRow>), StoreError> {
+        let (lent, rows) = self.lock(deadline, begin_and_read).await?;
         Ok((Writing { db: self, lent }, rows))
     }
 
     /// The writer's connection, in a transaction that holds the write lock, and what was read there.
     pub(super) async fn lock(
         &self,
+        deadline: Deadline,
         begin_and_read: impl Fn(Option<i64>) -> Query,
     ) -> Result<(Lent, Vec<SqliteRow>), StoreError> {
-        let deadline = Deadline::after(self.busy_timeout);
         let mut lent = self.writer.lend(deadline).await?;
         self.take_turn().await;
         let mut waited = false;
@@ -66,7 +89,13 @@ impl Db {
                     }
                     waited = true;
                 }
-                Err(error) => return Err(store_error(error)),
+                Err(error) => {
+                    // It may have been begun, if not carried out: whoever is next has no lock of ours in the way.
+                    if lent.connection.execute(cached(sql::ROLLBACK)).await.is_ok() {
+                        lent.give_back();
+                    }
+                    return Err(store_error(error));
+                }
             }
         };
         if waited {
@@ -161,6 +190,12 @@ impl Writing<'_> {
         self.lent.connection.execute(statement).await.map(drop).map_err(store_error)
     }
 
+    /// The transaction has ended with what was read at its beginning.
+    pub(super) fn has_ended(self) {
+        self.db.wrote();
+        self.lent.give_back();
+    }
+
     /// Commits or rolls back, whichever its body came to. An error rolls back.
     pub(super) async fn finish<T>(mut self, end: Result<End<T>, StoreError>) -> Result<T, StoreError> {
         let (last, answer) = match end {
@@ -171,8 +206,7 @@ impl Writing<'_> {
         // When this fails, the transaction may have ended or not, so the connection goes: that is certain.
         match (self.execute(last).await, answer) {
             (Ok(()), answer) => {
-                self.db.wrote();
-                self.lent.give_back();
+                self.has_ended();
                 answer
             }
             (Err(_), Err(error)) | (Err(error), Ok(_)) => Err(error),

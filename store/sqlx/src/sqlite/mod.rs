@@ -3,12 +3,16 @@
 mod connections;
 mod db;
 pub(crate) mod error;
+mod group;
 mod leases;
 mod listing;
+mod many;
 mod operations;
 mod options;
+mod queue;
 mod row;
 mod schema;
+mod short;
 mod sql;
 mod steps;
 mod sweep;
@@ -56,17 +60,21 @@ use crate::task;
 /// The rules:
 ///
 /// 1. **One writer.** A claim that is granted, and every renewal, completion, release, abandon and resolution, is one
-///    `BEGIN IMMEDIATE` transaction: read the row, let [`protocol`](idempotency::protocol) decide, write it back.
+///    `BEGIN IMMEDIATE` transaction: read the row, let [`protocol`](idempotency::protocol) decide, write it back. The two most frequent,
+///    a claim of a key that nobody has and a completion by its holder, are tried first as a statement each, which does the same or nothing.
 /// 2. **An open write transaction blocks every other writer of the file**, of this program or another. Answers that need
 ///    no write (a replay, executed, a mismatch, in flight, in doubt, too old) come from a plain read of the write-ahead
-///    log, which nobody blocks. Other claims wait up to the [busy timeout](SqliteOptions::busy_timeout), then answer
+///    log, which nobody blocks; one that [renews a tombstone's window](idempotency::Windows::renewed_up_to) waits half a second at
+///    most for its write, which is carried out later if that can be. Other claims wait up to the [busy timeout](SqliteOptions::busy_timeout), then answer
 ///    [`StoreErrorKind::Busy`](idempotency::StoreErrorKind::Busy), and nothing was carried out. So a transaction of
 ///    yours on the same file is for writing, not for waiting; and a process stopped inside one stops all the
 ///    others, and no timeout cures that.
 /// 3. **The clock** is SQLite's, that is the machine's, in steps of a millisecond, read under the write lock. It never
 ///    reads less than when something was last forgotten: that time is in the table `idempotency_clock`. A sweep
 ///    while the machine's clock is far ahead therefore keeps it there, until somebody corrects that row.
-/// 4. **Durable** by default: a commit is on disk before it is answered ([`SqliteOptions::synchronous`]).
+/// 4. **Durable** by default: a commit is on disk before it is answered ([`SqliteOptions::synchronous`]). Claims and what
+///    settles them, on different records, that come while a commit is under way share the next one, at most 64 (`idempotency_group_commit_size` counts). Nobody
+///    is delayed for it: who comes alone goes alone, in one trip to the database.
 /// 5. **What is forgotten is gone.** `secure_delete` zeroes dropped payloads and purged rows in the database, and a sweep
 ///    that forgot something then empties the log if nobody else is using it, otherwise the next such sweep does. The
 ///    file keeps its size, and the room is used again.
@@ -86,9 +94,10 @@ use crate::task;
 /// Every operation panics outside a tokio runtime whose time is enabled.
 ///
 /// # Cancel safety
-/// Every operation runs in a task of its own. Dropping its future before it was polled does nothing; dropping it
-/// later does not stop it: it is carried out, whole, with nobody there to hear the answer. A claim given up so is to be
-/// abandoned, as with any store. Only the end of the runtime cuts an operation off, and then SQLite rolls it back.
+/// Operations are carried out by tasks, each by its own or by one that serves several, in the runtime of whoever came first. Dropping a
+/// future before it was polled does nothing; dropping it later does not stop the operation: it is carried out, whole, with nobody there to hear the answer, but for a claim that had not yet come to its
+/// write. A claim given up so is to be abandoned, as with any store. Only the end of the runtime cuts an operation off, and then SQLite rolls
+/// it back.
 #[derive(Clone)]
 pub struct SqliteStore {
     db: Arc<Db>,
@@ -161,23 +170,15 @@ impl SqliteStore {
     async fn settle(
         &self,
         id: RecordId,
-        decide: impl FnOnce(Option<&mut Record>, Timestamp) -> Settled + Send + 'static,
+        decide: impl Fn(Option<&mut Record>, Timestamp) -> Settled + Send + Sync + 'static,
     ) -> Result<Settled, StoreError> {
-        self.run(move |db| async move {
-            operations::change(&db, &id, |mut record, now| {
-                let settled = decide(record.as_mut(), now);
-                (settled, record.filter(|_| settled == Settled::Applied))
-            })
-            .await
-        })
-        .await
+        operations::settle(&self.db, id, decide).await
     }
 }
 
 impl Store for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        let claim = claim.clone();
-        self.run(move |db| async move { operations::claim(&db, &claim).await }).await
+        operations::claim(&self.db, claim).await
     }
 
     async fn renew(&self, holder: &Holder, lease: Lease) -> Result<Settled, StoreError> {
@@ -186,8 +187,7 @@ impl Store for SqliteStore {
     }
 
     async fn complete(&self, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
-        let (holder, outcome) = (*holder, outcome.clone());
-        self.settle(holder.id, move |record, now| protocol::complete(record, &holder, &outcome, now)).await
+        operations::complete(&self.db, holder, outcome).await
     }
 
     async fn release(&self, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {
@@ -202,22 +202,15 @@ impl Store for SqliteStore {
     }
 
     async fn abandon(&self, id: &RecordId, nonce: Nonce, dead_for: Duration) -> Result<(), StoreError> {
-        let id = *id;
-        self.run(move |db| async move {
-            let abandon = |record, now| ((), Some(protocol::abandon(record, nonce, dead_for, now)));
-            operations::change(&db, &id, abandon).await
-        })
-        .await
+        let abandon = move |record, now| ((), Some(protocol::abandon(record, nonce, dead_for, now)));
+        operations::change(&self.db, *id, abandon).await
     }
 
     async fn resolve(&self, resolve: &Resolve) -> Result<Resolved, StoreError> {
         let resolve = resolve.clone();
-        self.run(move |db| async move {
-            operations::change(&db, &resolve.id, |mut record, now| {
-                let resolved = protocol::resolve(record.as_mut(), &resolve, now);
-                (resolved, record.filter(|_| resolved == Resolved::Applied))
-            })
-            .await
+        operations::change(&self.db, resolve.id, move |mut record, now| {
+            let resolved = protocol::resolve(record.as_mut(), &resolve, now);
+            (resolved, record.filter(|_| resolved == Resolved::Applied))
         })
         .await
     }

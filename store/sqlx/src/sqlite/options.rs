@@ -8,8 +8,10 @@ use idempotency::{Clock, OpenError};
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use super::connections::{Connections, Deadline};
+use super::connections::{Connections, Deadline, connect};
 use super::db::{Db, Turn};
+use super::error::store_error;
+use super::queue::Queue;
 use super::{SqliteStore, schema};
 
 /// How a [`SqliteStore`] is opened: [`SqliteStore::options`].
@@ -83,14 +85,20 @@ impl SqliteOptions {
     /// Cancel safe: it changes no record. At most the file's journal mode has been set.
     pub async fn open(self) -> Result<SqliteStore, OpenError> {
         let options = self.connect_options()?;
-        let first = schema::open(&options, Deadline::after(self.busy_timeout)).await?;
+        let deadline = Deadline::after(self.busy_timeout);
+        let writer = schema::open(&options, deadline).await?;
         let reading = options.clone().pragma("query_only", "ON");
+        // From the start: the last connection to close locks the file and removes the log, and the writer's is closed when it fails.
+        let reader = connect(&reading, deadline).await.map_err(|error| OpenError::Store(store_error(error)))?;
         Ok(SqliteStore::new(Db {
-            readers: Connections::new(reading, self.readers),
-            writer: Connections::new(options, 1).with(first),
+            readers: Connections::new(reading, self.readers).with(reader),
+            writer: Connections::new(options, 1).with(writer),
             clock: self.clock,
             busy_timeout: self.busy_timeout,
             turn: Turn::default().into(),
+            met: false.into(),
+            looks: Queue::new(),
+            changes: Queue::new(),
         }))
     }
 

@@ -18,7 +18,9 @@ statements! {
     CALL_LIST = "call_list.sql";
     CALL_READ = "call_read.sql";
     CALL_WRITE = "call_write.sql";
+    CLAIM = "claim.sql";
     COMMIT = "commit.sql";
+    COMPLETE = "complete.sql";
     DELETE_RECORD = "delete_record.sql";
     DROP_PAYLOAD = "drop_payload.sql";
     FILE_AND_JOURNAL = "file_and_journal.sql";
@@ -31,6 +33,7 @@ statements! {
     RAISE_FLOOR = "raise_floor.sql";
     READ_DUE = "due_records.sql";
     READ_RECORD = "read_record.sql";
+    READ_RECORD_AND_CLAIM = "read_record.sql" "claim.sql";
     RELEASE_AND_READ_RECORD = "release.sql" "read_record.sql";
     ROLLBACK = "rollback.sql";
     STEP_DELETE = "step_delete.sql";

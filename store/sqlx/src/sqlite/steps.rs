@@ -45,7 +45,7 @@ impl Steps for SqliteStore {
 }
 
 async fn change<O: StepOperation>(db: &Db, operation: &O) -> Result<O::Answer, StoreError> {
-    let (mut writing, rows) = db.begin(|given_now| row::begin_and_read(operation.id(), None, given_now)).await?;
+    let (mut writing, rows) = db.begin(|given_now| row::begin_and_read(&[(operation.id(), None)], given_now)).await?;
     let end = decide(&mut writing, &rows, operation).await;
     writing.finish(end).await
 }

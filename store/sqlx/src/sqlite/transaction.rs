@@ -8,7 +8,7 @@ use idempotency::{Attempt, Holder, Outcome, Settled, StoreError, protocol};
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
 
-use super::connections::Lent;
+use super::connections::{Deadline, Lent};
 use super::db::{Db, End, cached};
 use super::error::{is_busy, store_error};
 use super::{SqliteStore, row, sql};
@@ -131,7 +131,7 @@ impl TransactionalStore for SqliteStore {
         let holder = *holder;
         self.run(move |db| async move {
             // Under the write lock: no transaction that could still commit is open.
-            let (writing, rows) = db.begin(|given_now| row::begin_and_read(&holder.id, None, given_now)).await?;
+            let (writing, rows) = db.begin(|given_now| row::begin_and_read(&[(&holder.id, None)], given_now)).await?;
             let end = row::judged(&rows).and_then(|judged| {
                 let now = judged.now;
                 Ok(End::Rollback(protocol::fate(judged.record()?.as_ref(), &holder, now)))
@@ -143,6 +143,6 @@ impl TransactionalStore for SqliteStore {
 }
 
 async fn open(db: &Db) -> Result<SqliteTransaction, StoreError> {
-    let (lent, _) = db.lock(|_| cached(sql::BEGIN_FOR_EFFECT)).await?;
+    let (lent, _) = db.lock(Deadline::after(db.busy_timeout), |_| cached(sql::BEGIN_FOR_EFFECT)).await?;
     Ok(SqliteTransaction(lent))
 }

@@ -90,6 +90,26 @@ pub(crate) async fn a_live_record_outlives_a_sweep_with_a_wrong_due_time<D: Data
     assert_eq!(store.sweep(10).await.unwrap().tombstoned, 1, "the time was put right");
 }
 
+/// A sweep comes to its row before there is anything to do.
+pub(crate) async fn a_record_that_runs_past_its_response_window_is_swept_when_it_is_over<D: Database>() {
+    let place = D::migrated().await;
+    let store = place.store().await;
+    let (late, never) = (claim("late"), claim("never"));
+    let holder = grant(&store, &late).await;
+    grant(&store, &never).await;
+    place.clock().advance(2 * HOUR);
+    assert_eq!(store.sweep(10).await.unwrap(), Swept::default());
+    assert_eq!(store.inspect(&late.id).await.unwrap().unwrap().state, State::InDoubt);
+    assert_eq!(store.complete(&holder, &outcome("answer")).await.unwrap(), Settled::Applied);
+    assert_eq!(store.sweep(10).await.unwrap(), Swept::default());
+    assert!(matches!(store.claim(&duplicate(&late)).await.unwrap(), Claimed::Replay { .. }));
+    place.clock().advance(2 * HOUR);
+    assert_eq!(store.sweep(10).await.unwrap().tombstoned, 1);
+    place.clock().advance(48 * HOUR);
+    let swept = store.sweep(10).await.unwrap();
+    assert_eq!((swept.purged, swept.escapes), (2, 1));
+}
+
 pub(crate) async fn a_rare_state_is_found_behind_many_others<D: Database>() {
     let place = D::migrated().await;
     let store = place.store().await;
@@ -118,6 +138,7 @@ macro_rules! forgetting_tests {
             a_raised_maximum_age_does_not_admit_a_purged_key
             a_life_that_begins_over_another_forgets_it_like_a_purge
             a_live_record_outlives_a_sweep_with_a_wrong_due_time
+            a_record_that_runs_past_its_response_window_is_swept_when_it_is_over
             a_rare_state_is_found_behind_many_others
         }
     };

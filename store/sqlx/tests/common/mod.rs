@@ -17,6 +17,15 @@ use std::time::Duration;
 
 use idempotency::time::ManualClock;
 use idempotency::{OpenError, Store};
+use idempotency_testbed::Proxy;
+
+/// A proxy before a server of this machine, and the URL through it.
+pub(crate) fn proxied(url: &str) -> (Proxy, String) {
+    let port = url.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let proxy = Proxy::to(port.parse().unwrap());
+    let through = url.replacen(&format!(":{port}/"), &format!(":{}/", proxy.port()), 1);
+    (proxy, through)
+}
 
 /// A place for the tables, with nothing of other tests in it, and a clock for the stores there.
 pub(crate) trait Database: Send + Sync + Sized + 'static {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use idempotency::time::{Clock, SystemClock};
-use idempotency::{Claim, Claimed, Holder, Lease, Settled, Store, StoreErrorKind};
+use idempotency::{Claim, Claimed, Holder, Lease, Outcome, Settled, Store, StoreErrorKind};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::{Server, age};
-use idempotency_testbed::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, outcome, run};
+use super::{Database, Server, age};
+use idempotency_testbed::requests::{DEAD_FOR, HOUR, claim, duplicate, grant, granted, outcome, renewing, run};
 
 const TAKE_ALL: &str = "BEGIN; SELECT 1 FROM idempotency_records FOR UPDATE;";
 
@@ -84,6 +84,34 @@ pub(crate) async fn answers_that_need_no_write_come_while_somebody_has_the_row<S
         assert!(begun.elapsed() < Duration::from_secs(4), "nobody waited");
         S::execute_on(&mut other, "ROLLBACK;").await;
     }
+}
+
+/// It has its answer before it asks for the row, and its renewal is carried out later.
+pub(crate) async fn a_hit_that_renews_is_answered_while_somebody_has_the_row<S: Server>() {
+    let place = S::migrated().await;
+    for (n, store) in place.real_stores().await.iter().enumerate() {
+        let done = claim(&n.to_string());
+        run(store, &done, &Outcome::not_kept(201)).await;
+        let mut other = place.connection().await;
+        S::execute_on(&mut other, TAKE_ALL).await;
+        let begun = Instant::now();
+        assert!(matches!(store.claim(&renewing(&done)).await.unwrap(), Claimed::Executed(_)));
+        assert!(begun.elapsed() < Duration::from_secs(4), "it did not wait for the row");
+        S::execute_on(&mut other, "ROLLBACK;").await;
+        is_renewed(&place, n + 1).await;
+    }
+}
+
+/// Waits until so many records have a tombstone window of two days.
+pub(crate) async fn is_renewed(place: &impl Database, records: usize) {
+    let renewed = "SELECT concat('', count(*)) FROM idempotency_records WHERE tombstone_window = 172800000000";
+    for _ in 0..1000 {
+        if place.texts(renewed).await == [records.to_string()] {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the renewal was lost");
 }
 
 /// A time from before the wait could be before things that happened during it.
@@ -238,6 +266,7 @@ macro_rules! races_tests {
     ($server:ty) => {
         crate::common::tests_of! { $server, races:
             answers_that_need_no_write_come_while_somebody_has_the_row
+            a_hit_that_renews_is_answered_while_somebody_has_the_row
             the_clock_is_read_with_the_row_locked
             a_lease_that_ends_while_its_renewal_waits_is_not_renewed
             what_changed_during_the_wait_decides

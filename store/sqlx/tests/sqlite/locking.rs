@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use idempotency::time::{Clock, SystemClock};
-use idempotency::{Claim, Claimed, Lease, Settled, Store, StoreErrorKind};
+use idempotency::{Claim, Claimed, Lease, Outcome, Settled, Store, StoreErrorKind};
 use sqlx::SqliteConnection;
 use tokio::task::JoinSet;
 
-use crate::support::{DEAD_FOR, File, PATIENT, claim, duplicate, grant, granted, outcome, run};
+use crate::common::races::is_renewed;
+use crate::support::{DEAD_FOR, File, PATIENT, claim, duplicate, grant, granted, outcome, renewing, run};
 
 async fn execute(connection: &mut SqliteConnection, statement: &'static str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(statement).execute(connection).await.map(drop)
@@ -43,6 +44,27 @@ async fn answers_that_need_no_write_come_while_somebody_writes() {
     assert!(begun.elapsed() >= Duration::from_millis(990), "it waited: {:?}", begun.elapsed());
     execute(&mut other, "ROLLBACK;").await.unwrap();
     granted(store.claim(&claim("fresh")).await.unwrap());
+}
+
+/// It has its answer before it asks for the write lock. It does not wait for it as others do; and where they would be refused, it is
+/// not.
+#[tokio::test]
+async fn a_hit_that_renews_is_answered_while_somebody_writes() {
+    let file = File::migrated().await;
+    let (patient, brief) = (Duration::from_secs(60), Duration::from_millis(50));
+    let [patient, brief] = [patient, brief].map(|timeout| file.options().busy_timeout(timeout));
+    let (patient, brief) = (patient.open().await.unwrap(), brief.open().await.unwrap());
+    let done = claim("done");
+    run(&patient, &done, &Outcome::not_kept(201)).await;
+    let mut other = file.connection().await;
+    execute(&mut other, "BEGIN IMMEDIATE;").await.unwrap();
+    let begun = Instant::now();
+    for store in [&brief, &patient] {
+        assert!(matches!(store.claim(&renewing(&done)).await.unwrap(), Claimed::Executed(_)));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "it did not wait until there is no more to wait for");
+    execute(&mut other, "ROLLBACK;").await.unwrap();
+    is_renewed(&file, 1).await;
 }
 
 #[tokio::test]

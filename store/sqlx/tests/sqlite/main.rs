@@ -2,14 +2,17 @@
 // The helpers of tests are tests.
 #![allow(clippy::unwrap_used)]
 
+mod alone;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
 mod contents;
 mod fences;
 mod forgetting;
+mod groups;
 mod leases;
 mod locking;
+mod once;
 mod opening;
 mod support;
 mod transactions;

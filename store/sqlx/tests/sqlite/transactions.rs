@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use idempotency::faults::FaultyStore;
+use idempotency::trace::TraceWriter;
 use idempotency::transaction::TransactionalStore as _;
-use idempotency::{Answer, Claim, Claimed, Engine, Outcome, Store as _, StoreErrorKind};
+use idempotency::{Answer, Claim, Claimed, Engine, Outcome, Store as _, StoreError, StoreErrorKind, recorded, run_in};
 use idempotency_sqlx::SqliteTransaction;
 use sqlx::Connection as _;
 
@@ -106,4 +107,30 @@ async fn many_transactions_after_one_another_leave_the_store_in_order() {
         }
         assert_eq!(file.effects(&key).await, u32::from(n % 3 == 2));
     }
+}
+
+/// What a transaction records, and how long its work took, is in the trace as well.
+#[tokio::test]
+async fn a_trace_tells_what_a_transaction_recorded() {
+    let file = File::with_effects().await;
+    let path = file.path().with_extension("csv");
+    let writer = TraceWriter::options().create(&path).unwrap();
+    let engine = Engine::new(file.store().await, settings().trace(writer.route("work")));
+    let key = operation("k");
+    for _ in 0..2 {
+        run_in(&engine, &key, async |_, _| Ok::<_, StoreError>("a value".to_owned())).await.unwrap();
+    }
+    run_in(&engine, &operation("fails"), async |_, _| Err::<(), _>("no")).await.unwrap_err();
+    writer.flush();
+    let size = recorded(&"a value").unwrap().size().to_string();
+    let text = std::fs::read_to_string(path).unwrap();
+    let told: Vec<(&str, bool)> = text
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let columns: Vec<&str> = line.split(',').collect();
+            (columns[2], !columns[5].is_empty())
+        })
+        .collect();
+    assert_eq!(told, [(size.as_str(), true), (&size, false), ("0", true)]);
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use idempotency::outbound::BoxSteps;
 use idempotency::{BoxLeases, BoxStore, Engine, Leaser};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::ledger::Ledger;
+use crate::payouts::Payouts;
 use crate::protection::Protection;
-use crate::routes::{charge, counter, effects, not_yet, observe, payment_intents, records, tx_charge, webhook};
+use crate::routes::{charge, counter, effects, observe, payment_intents, payout, records, steps, tx_charge, webhook};
 use crate::store::Backend;
 use crate::values::ScopeFrom;
 
@@ -28,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) unprotected: bool,
     /// The store, if the ledger is in its database.
     pub(crate) same_database: Option<Backend>,
+    pub(crate) steps: BoxSteps,
+    /// None without a bank.
+    pub(crate) payouts: Option<Payouts>,
     pub(crate) scope: ScopeFrom,
     pub(crate) metrics: PrometheusHandle,
 }
@@ -57,10 +62,13 @@ impl App {
             .route("/tx-charge", protection.rerun(post(tx_charge::charge)))
             .route("/counter/{resource}", protection.rerun(post(counter::add)).get(counter::show))
             .route("/fenced/{resource}", protection.fenced(post(counter::fenced)))
-            .route("/payout", post(not_yet::payout))
+            .route("/payout", protection.rerun_required(post(payout::pay)))
             .route("/effects", get(effects::list))
             .route("/records", get(records::list))
             .route("/records/{id}/resolve", post(records::resolve))
+            .route("/steps", get(steps::list))
+            .route("/records/{id}/steps/{label}", get(steps::inspect))
+            .route("/records/{id}/steps/{label}/resolve", post(steps::resolve))
             .route("/health", get(observe::health))
             .route("/metrics", get(observe::metrics))
             .layer(DefaultBodyLimit::max(max_request.max(AXUMS_OWN)))

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use idempotency::OpenError;
+use idempotency_memory::CeilingError;
 use idempotency_redis::ServerRefused;
 
 /// Why there is no server, or why it ended badly.
@@ -12,12 +13,12 @@ use idempotency_redis::ServerRefused;
 pub(crate) enum StartError {
     #[error("{0}")]
     Usage(String),
-    #[error("{0} is not there yet")]
-    NotYet(&'static str),
     #[error("--store")]
     Store(#[from] OpenError),
     #[error("--store")]
     Refused(#[from] ServerRefused),
+    #[error("--keys")]
+    Ceiling(#[from] CeilingError),
     #[error("--store: the store's tables are missing or old; start with --migrate")]
     NotMigrated(#[source] OpenError),
     #[error("--ledger: cannot be opened")]

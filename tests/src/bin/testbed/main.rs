@@ -3,10 +3,12 @@
 
 mod answer;
 mod app;
+mod bank;
 mod call;
 mod error;
 mod ledger;
 mod options;
+mod payouts;
 mod problem;
 mod protection;
 mod routes;
@@ -41,14 +43,14 @@ fn main() -> ExitCode {
 }
 
 fn run(command_line: CommandLine) -> Result<(), StartError> {
-    if let Some(Command::Bank(_)) = command_line.command {
-        return Err(StartError::NotYet("the bank"));
-    }
     // A blocked worker must leave others free, on a small machine too.
     let workers = std::thread::available_parallelism().map_or(4, |n| n.get().max(4));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = runtime.map_err(StartError::Runtime)?;
-    let result = runtime.block_on(server::run(&command_line.options));
+    let result = match &command_line.command {
+        Some(Command::Bank(options)) => runtime.block_on(bank::run(options)),
+        None => runtime.block_on(server::run(&command_line.options)),
+    };
     // What is left belongs to nobody: connections that clients did not finish.
     runtime.shutdown_background();
     result

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use idempotency::{InFlight, Recovery};
 use tower_idempotency::{Outage, RecordPolicy};
 
-use crate::values::{Keys, ScopeFrom, Sweep, duration, in_flight, keys, scope, sweep};
+use crate::values::{Keys, ScopeFrom, Sweep, duration, http_url, in_flight, keys, rate, scope, sweep};
 
 /// An HTTP server over an idempotency store, with countable effects and fault switches.
 #[derive(Debug, Parser)]
@@ -22,25 +22,28 @@ pub(crate) struct CommandLine {
 /// Servers other than the testbed itself.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The external API that /payout calls.
-    Bank(Bank),
+    /// The external API that /payout calls: POST and GET /transfers. What it did is at GET /ledger, /calls and /faults.
+    Bank(BankOptions),
 }
 
 /// Options of the bank.
 #[derive(Debug, Args)]
-pub(crate) struct Bank {
-    /// Where to listen.
+pub(crate) struct BankOptions {
+    /// Where to listen; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
-    /// The file of its transfers.
+    pub(crate) listen: SocketAddr,
+    /// The SQLite file of its transfers and calls. Default: a temporary file.
     #[arg(long, value_name = "PATH")]
-    ledger: Option<String>,
-    /// The share of calls that fail, from 0 to 1.
-    #[arg(long, value_name = "RATE", default_value_t = 0.0)]
-    faults: f64,
+    pub(crate) ledger: Option<String>,
+    /// The share of references whose first call fails, from 0 to 1; each further call fails half as often.
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) faults: f64,
     /// Where its random numbers start.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    pub(crate) seed: u64,
+    /// How long after a transfer a look-up still says that there is none.
+    #[arg(long, value_name = "DUR", default_value = "500ms", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) settle: Duration,
 }
 
 /// Options of the testbed. Durations are written 500ms, 2s, 5m, 24h, 30d.
@@ -109,8 +112,8 @@ pub(crate) struct Options {
     /// No idempotency and no fence: what fault runs compare against.
     #[arg(long)]
     pub(crate) unprotected: bool,
-    /// The external API that /payout calls.
-    #[arg(long, value_name = "URL")]
+    /// The external API that /payout calls, as http://HOST:PORT.
+    #[arg(long, value_name = "URL", value_parser = http_url)]
     pub(crate) bank: Option<String>,
 }
 

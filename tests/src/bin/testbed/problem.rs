@@ -27,15 +27,15 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
-    /// A route of the contract that is not served.
-    pub(crate) fn not_yet(what: &str) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", format!("This testbed does not serve {what} yet."))
+    /// The testbed was started without what the route needs.
+    pub(crate) fn not_served(detail: &str) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", detail)
     }
 
     /// The route needs store and ledger in one database.
     pub(crate) fn not_in_one_database() -> Self {
         let detail = "The effect and its outcome need one database: give --store and --ledger the same URL.";
-        Self::new(StatusCode::NOT_IMPLEMENTED, "not-implemented", detail)
+        Self::not_served(detail)
     }
 
     /// The store could not say. Asking again may help.

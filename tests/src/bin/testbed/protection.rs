@@ -25,9 +25,11 @@ pub(crate) fn settings(options: &Options, recovery: Recovery) -> Result<Settings
     let settings = settings.max_run(options.max_run).map_err(wrong("--max-run"))?;
     let settings = settings.store_timeout(options.store_timeout).map_err(wrong("--store-timeout"))?;
     // Whoever is killed inside one holds its key for so long.
-    let limit = Lease::new(options.lease.saturating_mul(5).min(LONGEST)).map_err(wrong("--lease"))?;
+    let limit = options.lease.saturating_mul(5).min(options.tombstone_window).min(LONGEST);
+    let limit = Lease::new(limit).map_err(wrong("--lease"))?;
     let settings = settings.transaction_limit(limit);
-    Ok(if options.no_renew { settings.without_renewal() } else { settings })
+    let settings = if options.no_renew { settings.without_renewal() } else { settings };
+    settings.checked().map_err(wrong("--tombstone-window"))
 }
 
 /// Settings of the leases on counters.
@@ -70,7 +72,7 @@ impl Protection {
     }
 
     /// The routes behind a layer under which an attempt without an outcome runs again: its effect is in one transaction with
-    /// the outcome, or marked by the record.
+    /// the outcome, marked by the record, or behind the outbound guard.
     pub(crate) fn rerun(&self, routes: MethodRouter<App>) -> MethodRouter<App> {
         match self {
             Self::On { rerun, .. } => routes.layer(rerun.clone()),
@@ -78,7 +80,15 @@ impl Protection {
         }
     }
 
-    /// The same for callers who hold a token, which they must present.
+    /// The same, refused without a key: the guard of their calls needs an attempt.
+    pub(crate) fn rerun_required(&self, routes: MethodRouter<App>) -> MethodRouter<App> {
+        match self {
+            Self::On { rerun, .. } => routes.layer(rerun.clone().key_required(KeyRequired::Required)),
+            Self::Off => routes,
+        }
+    }
+
+    /// As [`rerun`](Self::rerun), for callers who hold a token, which they must present.
     pub(crate) fn fenced(&self, routes: MethodRouter<App>) -> MethodRouter<App> {
         match self {
             Self::On { .. } => self.rerun(routes).layer(FencingLayer::new()),

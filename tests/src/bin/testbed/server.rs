@@ -17,6 +17,7 @@ use crate::app::{App, Shared};
 use crate::error::StartError;
 use crate::ledger::Ledger;
 use crate::options::Options;
+use crate::payouts::Payouts;
 use crate::protection::{self, Protection};
 use crate::store;
 use crate::values::Sweep;
@@ -27,6 +28,7 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
     let settings = protection::settings(options, options.recovery.into())?;
     let metrics = PrometheusBuilder::new().install_recorder().map_err(StartError::Metrics)?;
     let opened = store::open(options).await?;
+    let payouts = Payouts::new(options.bank.as_deref(), &opened.steps)?;
     let engine = Engine::new(opened.store, settings);
     let leaser = Leaser::new(opened.leases, protection::lease_settings(options)?);
     let (ledger, _folder) = match &options.ledger {
@@ -45,6 +47,8 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
         ledger,
         unprotected: options.unprotected,
         same_database,
+        steps: opened.steps,
+        payouts,
         scope: options.scope.clone(),
         metrics,
     });
@@ -84,25 +88,25 @@ pub(crate) async fn run(options: &Options) -> Result<(), StartError> {
 }
 
 /// The one line on standard output, for whoever started the program.
-fn say_ready(address: SocketAddr) -> std::io::Result<()> {
+pub(crate) fn say_ready(address: SocketAddr) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "listening on http://{address}")?;
     out.flush()
 }
 
 /// The signals that ask for the end.
-struct Terminate {
+pub(crate) struct Terminate {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Terminate {
-    fn listen() -> Result<Self, StartError> {
+    pub(crate) fn listen() -> Result<Self, StartError> {
         let listen = |kind| signal(kind).map_err(StartError::Runtime);
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    async fn asked(&mut self) {
+    pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -2,16 +2,19 @@
 
 use std::str::FromStr as _;
 
+use idempotency::outbound::BoxSteps;
 use idempotency::{BoxLeases, BoxStore, OpenError, Store};
-use idempotency_memory::{MemoryLeases, MemoryStore};
+use idempotency_memory::{Ceiling, MemoryLeases, MemoryStore, MissingCeiling};
 use idempotency_redis::{RedisStore, Severity};
 use idempotency_sqlx::{MySqlStore, PostgresStore, SqliteStore};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
+use tempfile::TempDir;
 
 use crate::error::StartError;
 use crate::options::Options;
+use crate::values::Keys;
 
 /// A store, by the name of its database.
 #[derive(Clone, Debug)]
@@ -23,12 +26,15 @@ pub(crate) enum Backend {
     MySql(MySqlStore),
 }
 
-/// A store that was opened, as one of any kind and as the one it is, and the leases beside it.
+/// A store that was opened, as one of any kind and as the one it is, and the leases and steps beside it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) store: BoxStore,
     pub(crate) leases: BoxLeases,
+    pub(crate) steps: BoxSteps,
     pub(crate) backend: Backend,
+    /// Removed when it is dropped.
+    _folder: Option<TempDir>,
 }
 
 impl Backend {
@@ -76,7 +82,7 @@ pub(crate) async fn open(options: &Options) -> Result<Opened, StartError> {
         return Err(StartError::usage("--max-records", "only the memory store takes it"));
     }
     match scheme {
-        "memory" if url == "memory:" => Ok(memory(options)),
+        "memory" if url == "memory:" => memory(options),
         "sqlite" => sqlite(url, options).await,
         "postgres" | "postgresql" => postgres(url, options).await,
         "mysql" | "mariadb" => mysql(url, options).await,
@@ -89,12 +95,43 @@ pub(crate) async fn open(options: &Options) -> Result<Opened, StartError> {
     }
 }
 
-fn memory(options: &Options) -> Opened {
-    let store = match options.max_records {
-        Some(most) => MemoryStore::builder().max_records(most).build(),
-        None => MemoryStore::new(),
+fn memory(options: &Options) -> Result<Opened, StartError> {
+    let mut builder = MemoryStore::builder();
+    if let Some(most) = options.max_records {
+        builder = builder.max_records(most);
+    }
+    let (ceiling, folder) = ceiling(options)?;
+    let store = match ceiling {
+        Some(ceiling) => builder.build_under(&ceiling)?,
+        None => builder.build(),
     };
-    Opened { store: BoxStore::new(store), leases: BoxLeases::new(MemoryLeases::new()), backend: Backend::Memory }
+    Ok(Opened {
+        steps: BoxSteps::new(store.clone()),
+        store: BoxStore::new(store),
+        leases: BoxLeases::new(MemoryLeases::new()),
+        backend: Backend::Memory,
+        _folder: folder,
+    })
+}
+
+/// Where the memory store keeps the ceiling of time-ordered keys: beside the ledger, so that it is lost when the effects are.
+fn ceiling(options: &Options) -> Result<(Option<Ceiling>, Option<TempDir>), StartError> {
+    if matches!(options.keys, Keys::Opaque) {
+        return Ok((None, None));
+    }
+    let Some(ledger) = &options.ledger else {
+        let folder = tempfile::tempdir().map_err(StartError::TemporaryLedger)?;
+        let ceiling = Ceiling::at(folder.path().join("ceiling")).missing(MissingCeiling::NothingRan);
+        return Ok((Some(ceiling), Some(folder)));
+    };
+    if !ledger.starts_with("sqlite:") {
+        return Ok((None, None));
+    }
+    let ledger = SqliteConnectOptions::from_str(ledger).map_err(StartError::Ledger)?.get_filename().to_path_buf();
+    let mut path = ledger.clone().into_os_string();
+    path.push(".ceiling");
+    let ceiling = Ceiling::at(path);
+    Ok((Some(if ledger.exists() { ceiling } else { ceiling.missing(MissingCeiling::NothingRan) }), None))
 }
 
 async fn sqlite(url: &str, options: &Options) -> Result<Opened, StartError> {
@@ -106,7 +143,9 @@ async fn sqlite(url: &str, options: &Options) -> Result<Opened, StartError> {
     Ok(Opened {
         store: BoxStore::new(store.clone()),
         leases: BoxLeases::new(store.leases()),
+        steps: BoxSteps::new(store.clone()),
         backend: Backend::Sqlite(store),
+        _folder: None,
     })
 }
 
@@ -119,7 +158,9 @@ async fn postgres(url: &str, options: &Options) -> Result<Opened, StartError> {
     Ok(Opened {
         store: BoxStore::new(store.clone()),
         leases: BoxLeases::new(store.leases()),
+        steps: BoxSteps::new(store.clone()),
         backend: Backend::Postgres(store),
+        _folder: None,
     })
 }
 
@@ -132,7 +173,9 @@ async fn mysql(url: &str, options: &Options) -> Result<Opened, StartError> {
     Ok(Opened {
         store: BoxStore::new(store.clone()),
         leases: BoxLeases::new(store.leases()),
+        steps: BoxSteps::new(store.clone()),
         backend: Backend::MySql(store),
+        _folder: None,
     })
 }
 
@@ -146,7 +189,13 @@ async fn redis(url: &str, options: &Options) -> Result<Opened, StartError> {
             Severity::Warn | Severity::Refuse => tracing::warn!("--store: {finding}"),
         }
     }
-    Ok(Opened { store: BoxStore::new(store.clone()), leases: BoxLeases::new(store.leases()), backend: Backend::Redis })
+    Ok(Opened {
+        store: BoxStore::new(store.clone()),
+        leases: BoxLeases::new(store.leases()),
+        steps: BoxSteps::new(store.clone()),
+        backend: Backend::Redis,
+        _folder: None,
+    })
 }
 
 fn opened<St: Store>(store: Result<St, OpenError>) -> Result<St, StartError> {

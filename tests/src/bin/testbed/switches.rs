@@ -30,6 +30,8 @@ pub(crate) struct Switches {
     size: usize,
     headers: u8,
     verdict: Option<VerdictSwitch>,
+    /// What becomes of an unknown outcome of a call to the bank. Left out, nothing that could happen twice.
+    pub(crate) policy: PolicySwitch,
     /// Milliseconds between reading a counter and writing it.
     pub(crate) think: Option<u64>,
     /// Set by the request's attempt, never by its query.
@@ -50,6 +52,8 @@ enum AbortAt {
     Before,
     After,
     Committed,
+    /// A call to the bank is on record, and nothing of it is sent.
+    Calling,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -58,6 +62,16 @@ enum VerdictSwitch {
     Record,
     Release,
     InDoubt,
+}
+
+/// [`Policy`](idempotency::outbound::Policy) in a query.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PolicySwitch {
+    #[default]
+    Hold,
+    Retry,
+    Reconcile,
 }
 
 impl Switches {
@@ -97,9 +111,14 @@ impl Switches {
         self.abort_if(AbortAt::After);
     }
 
-    /// Everything between the effect's commit and the answer.
+    /// Everything between the effect's commit and the answer. The bank's commit and its record, where it is the bank's.
     pub(crate) fn after_commit(&self) {
         self.abort_if(AbortAt::Committed);
+    }
+
+    /// Everything between the record of a call to the bank and its first byte.
+    pub(crate) fn before_call(&self) {
+        self.abort_if(AbortAt::Calling);
     }
 
     /// The answer with this JSON, or of the kind that was asked for.

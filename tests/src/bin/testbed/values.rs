@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::HeaderName;
+use axum::http::Uri;
+use axum::http::uri::Scheme;
 use idempotency::time::LONGEST;
 use idempotency::{InFlight, ScopeId};
 use tower_idempotency::Scope;
@@ -22,6 +24,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("a duration must be at most 36500d".into());
     }
     Ok(duration)
+}
+
+/// From 0 to 1.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
+    rate.ok_or_else(|| "a rate is a number from 0 to 1".to_owned())
+}
+
+/// A server's URL, without a slash at its end.
+pub(crate) fn http_url(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/');
+    let is_ours = |url: &Uri| url.scheme() == Some(&Scheme::HTTP) && url.host().is_some() && url.query().is_none();
+    let valid = url.parse().is_ok_and(|url| is_ours(&url));
+    valid.then(|| url.to_owned()).ok_or_else(|| "not a server's URL; write http://HOST:PORT".to_owned())
 }
 
 /// How often forgotten records are removed.
@@ -119,6 +135,18 @@ mod tests {
         for text in ["0", "0s", "0ms", "999us", "-1s", "-0s", " -5m", "36501d", "99999999999999d", "5", "s", "", "2 x"]
         {
             assert!(duration(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rates_and_servers_are_read() {
+        assert_eq!((rate("0"), rate("0.5"), rate("1.0")), (Ok(0.0), Ok(0.5), Ok(1.0)));
+        for wrong in ["-0.1", "1.1", "NaN", "half", ""] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(http_url("http://127.0.0.1:80/").as_deref(), Ok("http://127.0.0.1:80"));
+        for wrong in ["", "127.0.0.1:80", "https://bank", "http://", "/transfers", "http://bank?x=1"] {
+            assert!(http_url(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Instant;
 
-use super::Redis;
+use super::{Absence, Redis};
 use crate::servers::keeper::{self, MOMENT, PATIENCE, succeed};
 
 /// A cluster of three primaries, with or without a replica each. Stopped when it is dropped, or else when the process ends.
@@ -34,6 +34,12 @@ impl RedisCluster {
         let cluster = Self { nodes };
         cluster.await_agreement();
         cluster
+    }
+
+    /// `127.0.0.1:PORT,…`: all nodes.
+    #[must_use]
+    pub fn addresses(&self) -> String {
+        self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect::<Vec<_>>().join(",")
     }
 
     /// The URL of one of the nodes.
@@ -69,7 +75,7 @@ impl RedisCluster {
         self.find_owner(slot).expect("a slot that a node has")
     }
 
-    /// Waits until a node that is up has the slot: a replica takes over from a primary that is gone after some seconds.
+    /// Waits until a node that answers has the slot: a replica takes over from a primary that is gone, or paused, after some seconds.
     ///
     /// # Panics
     /// When none does within a minute.
@@ -86,12 +92,26 @@ impl RedisCluster {
         }
     }
 
+    /// Has the primary of a slot go away until its replica has taken its place, and come back as the replica of that one.
+    ///
+    /// # Panics
+    /// When it has no replica, or when none takes over within a minute.
+    pub fn fail_over(&mut self, slot: u16, absence: Absence) {
+        let old = self.await_failover(slot);
+        self.nodes[old].leave(absence);
+        let _ = self.await_failover(slot);
+        self.nodes[old].come_back(absence);
+    }
+
     fn find_owner(&self, slot: u16) -> Option<usize> {
         let holds = |range: &str| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             first.parse::<u16>().is_ok_and(|first| first <= slot) && last.parse::<u16>().is_ok_and(|last| slot <= last)
         };
         self.nodes.iter().position(|node| {
+            if !node.is_awake() {
+                return false;
+            }
             let nodes = node.try_cli(&["CLUSTER", "NODES"]).unwrap_or_default();
             let mine = nodes.lines().find(|line| line.contains("myself,master")).unwrap_or_default();
             mine.split_whitespace().skip(8).filter(|range| !range.starts_with('[')).any(holds)

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{MISSING, Redis, program};
+use super::{Absence, MISSING, Redis, program};
 use crate::process::Process;
 use crate::servers::keeper::{self, Keeper, MOMENT, PATIENCE, succeed};
 
 /// A primary, replicas, and three Sentinels that make a replica the primary when they have not heard of the primary for half
-/// a second. Stopped when it is dropped, or else when the process ends.
+/// a second, unless they are more patient. Stopped when it is dropped, or else when the process ends.
 #[derive(Debug)]
 pub struct RedisSentinel {
     nodes: Vec<Redis>,
@@ -33,9 +33,18 @@ impl RedisSentinel {
     /// When Redis is not installed, or when something does not start.
     #[must_use]
     pub fn start_with(replicas: usize, arguments: &[&str]) -> Self {
+        Self::start_patient(Duration::from_millis(500), replicas, arguments)
+    }
+
+    /// The same with Sentinels that wait for so long.
+    ///
+    /// # Panics
+    /// As [`start_with`](Self::start_with).
+    #[must_use]
+    pub fn start_patient(patience: Duration, replicas: usize, arguments: &[&str]) -> Self {
         let nodes: Vec<Redis> = (0..=replicas).map(|_| Redis::start_with(arguments)).collect();
         nodes[1..].iter().for_each(|replica| replica.replica_of(&nodes[0]));
-        let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(nodes[0].port())).collect();
+        let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(nodes[0].port(), patience)).collect();
         let known = |field, count: usize| move |sentinel: &Sentinel| sentinel.field(field) == count.to_string();
         for sentinel in &sentinels {
             sentinel.await_that("it knows the replicas", known("num-slaves", replicas));
@@ -73,6 +82,24 @@ impl RedisSentinel {
         self.nodes.iter().position(|node| node.port() == port).filter(|_| asked == self.sentinels.len())
     }
 
+    /// Has the primary go away until a replica has taken its place, and come back as a replica of that one.
+    ///
+    /// # Panics
+    /// When the Sentinels do not agree within a minute.
+    pub fn fail_over(&mut self, absence: Absence) {
+        let give_up = Instant::now() + PATIENCE;
+        let old = loop {
+            if let Some(primary) = self.primary() {
+                break primary;
+            }
+            assert!(Instant::now() < give_up, "the Sentinels do not agree on a primary");
+            sleep(MOMENT);
+        };
+        self.nodes[old].leave(absence);
+        let _ = self.await_failover(old);
+        self.nodes[old].come_back(absence);
+    }
+
     /// Waits until the Sentinels agree on another primary than this node, and gives it.
     ///
     /// # Panics
@@ -99,11 +126,11 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    fn start(primary: u16) -> Self {
+    fn start(primary: u16, patience: Duration) -> Self {
         let folder = keeper::folder("sentinel-");
         let keeper = Keeper::new(&folder, &folder.join("pid"));
         let port = keeper::free_port();
-        let configuration = configure(&folder, port, primary);
+        let configuration = configure(&folder, port, primary, patience);
         let mut command = Command::new(program().expect(MISSING));
         let server = Process::spawn(command.arg(configuration).arg("--sentinel").current_dir(&folder));
         let sentinel = Self { port, server, _keeper: keeper };
@@ -139,7 +166,7 @@ impl Sentinel {
     }
 }
 
-fn configure(folder: &std::path::Path, port: u16, primary: u16) -> PathBuf {
+fn configure(folder: &std::path::Path, port: u16, primary: u16, patience: Duration) -> PathBuf {
     let file = folder.join("sentinel.conf");
     let name = RedisSentinel::NAME;
     let configuration = format!(
@@ -149,9 +176,10 @@ fn configure(folder: &std::path::Path, port: u16, primary: u16) -> PathBuf {
          pidfile {folder}/pid\n\
          set-proc-title no\n\
          sentinel monitor {name} 127.0.0.1 {primary} 2\n\
-         sentinel down-after-milliseconds {name} 500\n\
+         sentinel down-after-milliseconds {name} {patience}\n\
          sentinel failover-timeout {name} 3000\n",
-        folder = folder.display()
+        folder = folder.display(),
+        patience = patience.as_millis()
     );
     std::fs::write(&file, configuration).expect("a folder of ours");
     file

@@ -132,7 +132,7 @@ pub(crate) async fn resolve(
     }
 }
 
-fn conflict(kind: &'static str, detail: impl ToString) -> Problem {
+pub(super) fn conflict(kind: &'static str, detail: impl ToString) -> Problem {
     Problem::new(StatusCode::CONFLICT, kind, detail)
 }
 

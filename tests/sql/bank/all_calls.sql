@@ -1,0 +1,3 @@
+SELECT seq, reference, amount, key, fault, at
+FROM calls
+ORDER BY seq

@@ -1,0 +1,3 @@
+SELECT count(*)
+FROM calls
+WHERE reference = ?1

@@ -1,0 +1,3 @@
+SELECT id, reference, amount, key, at
+FROM transfers
+WHERE key = ?1
