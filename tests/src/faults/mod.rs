@@ -55,14 +55,17 @@ pub struct Plan {
     pub folder: Option<PathBuf>,
     /// What must have been seen. Default: 20 overlaps, 20 superseded, 100 lost replies.
     pub minimum: Minimum,
+    /// How long a key may be unanswered when all faults are over. Default: 20 seconds, which are the longest transaction (five leases), the
+    /// longest `Retry-After` (3 s), a client's own patience (3 s), and for a busy machine as much again.
+    pub patience: Duration,
 }
 
 impl Plan {
     /// With the defaults.
     #[must_use]
     pub fn new(store: Store, seed: u64) -> Self {
-        let minimum = Minimum::default();
-        Self { store, seed, length: Duration::from_secs(60), protected: true, folder: None, minimum }
+        let (length, patience) = (Duration::from_secs(60), Duration::from_secs(20));
+        Self { store, seed, length, protected: true, folder: None, minimum: Minimum::default(), patience }
     }
 
     /// The arguments of the program `faults` that run the same.
@@ -173,14 +176,14 @@ pub async fn run(program: &Path, plan: &Plan) -> Ran {
         tokio::join!(&mut clients, join_all(probes));
     };
     tokio::pin!(answered);
-    if !wait_for(&mut answered, PATIENCE).await {
+    if !wait_for(&mut answered, plan.patience).await {
         hopeless.store(true, Ordering::SeqCst);
         answered.await;
     }
-    close(&place, &history).await;
+    close(&place, plan.patience, &history).await;
     let events = history.events();
     let sorted = History::new(&events);
-    let (seen, violations) = (Seen::new(&events, &sorted), check(&sorted, PATIENCE));
+    let (seen, violations) = (Seen::new(&events, &sorted), check(&sorted, plan.patience));
     let ran = Ran { plan: plan.clone(), seen, violations, events };
     if let Some(folder) = &plan.folder {
         std::fs::write(folder.join("report.txt"), ran.to_string()).expect("a folder of ours");
@@ -219,7 +222,7 @@ async fn strike(place: &Place, plan: &Plan, history: &Recorder, done: &AtomicBoo
 }
 
 /// Takes down what is left: the ledger, the counters, open transactions.
-async fn close(place: &Place, history: &Recorder) {
+async fn close(place: &Place, patience: Duration, history: &Recorder) {
     let running = place.slots[0].testbed.lock().await;
     let testbed = running.as_ref().expect("all testbeds are up");
     for row in testbed.effect_rows("").await {
@@ -234,7 +237,7 @@ async fn close(place: &Place, history: &Recorder) {
             history.add(Event::Counter { resource, value, token: counter["token"].as_u64() });
         }
     }
-    let count = nemesis::open_transactions(place, PATIENCE).await;
+    let count = nemesis::open_transactions(place, patience).await;
     history.add(Event::OpenTransactions { count });
 }
 
@@ -242,9 +245,6 @@ async fn close(place: &Place, history: &Recorder) {
 const TESTBEDS: usize = 4;
 /// Of claims and of counters.
 const LEASE: Duration = Duration::from_millis(400);
-/// How long a key may be unanswered when all faults are over: the longest transaction (five leases), the longest `Retry-After` (3 s), a client's
-/// own patience (3 s), and for a busy machine as much again.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Where the numbers of clients begin that look whether all is well again.
 const PROBES: u64 = 1_000;
 /// How many faults are shown.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use super::situation::Situation;
-use super::support::{LEASE, RESPONSE, Subject, TOMBSTONE, lease, store_time, sweep, tick, windows};
+use super::support::{LEASE, RESPONSE, Subject, TOMBSTONE, lease, life, store_time, sweep, tick, windows};
 use crate::{AgeLimit, Claimed, KeyClass, Life, Nonce, Recovery, Settled, State, TOKEN_HOLD, Timestamp};
 
 const MAX_AGE: Duration = Duration::from_secs(3600);
@@ -126,8 +126,8 @@ pub async fn a_key_is_never_run_twice_at_any_age<H: Harness>(harness: &H) {
     }
 }
 
-/// A released record is judged by its own age limit, not by the duplicate's. Judged at the moment of the release, since a store
-/// need not keep it for longer.
+/// A released record is judged by its own age limit, not by the duplicate's, which may have none. Judged at the moment of the release,
+/// since a store need not keep it for longer.
 pub async fn a_released_key_is_judged_by_the_records_limit<H: Harness>(harness: &H) {
     let made = warm(harness, 3 * MAX_AGE).await.before(MAX_AGE - tick(harness));
     let strict = dated(harness, made);
@@ -137,6 +137,7 @@ pub async fn a_released_key_is_judged_by_the_records_limit<H: Harness>(harness: 
     assert_eq!(first.release().await, Settled::Applied);
     assert_eq!(other.release().await, Settled::Applied);
     assert_eq!(strict.with_life(lax.claim.life.clone()).claim().await, Claimed::TooOld);
+    assert_eq!(strict.with_life(life(Recovery::Hold)).claim().await, Claimed::TooOld);
     assert_eq!(lax.with_life(strict.claim.life.clone()).grant().await.grant.attempt, 2);
 }
 

@@ -238,10 +238,10 @@ fn nobody_waits_for_a_runtime_that_has_ended() {
         (file, store, foreign)
     });
     second.block_on(async {
+        // An abandon looks at nothing first: asked once, it waits.
         let waiting = claim("waiting");
-        let waiting = store.claim(&waiting);
+        let waiting = store.abandon(&waiting.id, waiting.nonce, DEAD_FOR);
         let end = async {
-            tokio::task::yield_now().await;
             tokio::task::spawn_blocking(move || drop(first)).await.unwrap();
         };
         let told = tokio::time::timeout(PATIENT, async { tokio::join!(waiting, end) }).await.expect("it is told");
