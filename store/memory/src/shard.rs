@@ -259,25 +259,27 @@ impl Shard {
         self.slots.insert(id, Box::new(slot));
     }
 
-    /// Drops payloads and deletes rows that are due. Looks at no more than `left` entries and takes them off it, those included that
-    /// stay as they are: each costs time under the lock. Says first what was done beside claims since the last time, then what
-    /// was done now.
+    /// Drops payloads and deletes rows that are due. Looks at no more than `left` entries, nor than is good at once, and takes them off
+    /// it, those included that stay as they are: each costs time under the lock. Says first what was done beside claims since the last
+    /// time, then what was done now.
     pub(crate) fn sweep(&mut self, now: Timestamp, left: &mut usize, room: &Room, floors: &Floors) -> (Swept, Swept) {
         let beside = std::mem::take(&mut self.swept_beside);
-        let mut swept = self.look(now, left, room, floors);
-        swept.more = self.next_due() <= now;
+        let mut looks = LOOKS_AT_ONCE.min(*left);
+        *left -= looks;
+        let swept = self.look(now, &mut looks, room, floors);
+        *left += looks;
         (beside, swept)
     }
 
-    /// Makes room for a claim by clearing away all that is due, and says whether there was anything.
-    pub(crate) fn clear(&mut self, now: Timestamp, room: &Room, floors: &Floors) -> bool {
-        self.tidy(now, usize::MAX, room, floors)
+    /// Makes room for a claim by clearing away what is due, as much as is good at once.
+    pub(crate) fn clear(&mut self, now: Timestamp, room: &Room, floors: &Floors) -> Swept {
+        self.tidy(now, LOOKS_AT_ONCE, room, floors)
     }
 
-    fn tidy(&mut self, now: Timestamp, mut looks: usize, room: &Room, floors: &Floors) -> bool {
+    fn tidy(&mut self, now: Timestamp, mut looks: usize, room: &Room, floors: &Floors) -> Swept {
         let swept = self.look(now, &mut looks, room, floors);
-        self.swept_beside = self.swept_beside.and(swept);
-        swept.purged + swept.tombstoned > 0
+        self.swept_beside = self.swept_beside.and(Swept { more: false, ..swept });
+        swept
     }
 
     fn look(&mut self, now: Timestamp, looks: &mut usize, room: &Room, floors: &Floors) -> Swept {
@@ -294,6 +296,7 @@ impl Shard {
         if swept.purged > 0 {
             self.shrink();
         }
+        swept.more = self.next_due() <= now;
         swept
     }
 
@@ -390,6 +393,9 @@ fn judging_limit<'a>(record: Option<&'a Record>, claim: &'a Claim, now: Timestam
 /// How many entries a claim looks at in passing. A record is looked at three times or so in its life, so a store that
 /// goes on being used needs no sweeper.
 const LOOKS_PER_CLAIM: usize = 4;
+
+/// How many entries are looked at before others have a turn at the shard: a tenth of a millisecond or so.
+const LOOKS_AT_ONCE: usize = 256;
 
 /// Below this capacity nothing is given back.
 const SMALL: usize = 64;

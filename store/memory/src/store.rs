@@ -123,15 +123,17 @@ impl<C: Clock> MemoryStore<C> {
         changed
     }
 
-    /// What is over must not keep out what is new: a store that seems full is cleared first.
+    /// What is over must not keep out what is new: a store that seems full is cleared until there is room.
     fn claim_clearing(&self, claim: &Claim) -> Result<Claimed, AboveCeiling> {
         let mut claimed = self.try_claim(claim)?;
         for shard in &self.0.shards {
-            if claimed != Claimed::Full {
-                break;
-            }
-            if shard.lock().clear(self.0.clock.now(), &self.0.room, &self.0.floors) {
-                claimed = self.try_claim(claim)?;
+            let mut more = true;
+            while more && claimed == Claimed::Full {
+                let cleared = shard.lock().clear(self.0.clock.now(), &self.0.room, &self.0.floors);
+                if cleared.purged + cleared.tombstoned > 0 {
+                    claimed = self.try_claim(claim)?;
+                }
+                more = cleared.more;
             }
         }
         Ok(claimed)
@@ -244,9 +246,17 @@ impl<C: Clock> Store for MemoryStore<C> {
         for n in 0..shards {
             let index = (from + n) % shards;
             let mut shard = self.0.shards[index].lock();
-            let (beside, swept) = shard.sweep(self.0.clock.now(), &mut left, &self.0.room, &self.0.floors);
-            all = all.and(beside).and(swept);
-            if swept.more {
+            let more = loop {
+                let (beside, swept) = shard.sweep(self.0.clock.now(), &mut left, &self.0.room, &self.0.floors);
+                all = all.and(beside).and(Swept { more: false, ..swept });
+                if !swept.more || left == 0 {
+                    break swept.more;
+                }
+                // Whoever waits for the shard goes first.
+                MutexGuard::bump(&mut shard);
+            };
+            if more {
+                all.more = true;
                 self.0.sweep_from.store(index, Ordering::Relaxed);
                 break;
             }

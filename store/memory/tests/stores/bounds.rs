@@ -105,6 +105,22 @@ async fn a_release_returns_its_room_and_the_next_claim_must_find_some() {
     assert!(!is_full(&store, &claim(0)).await);
 }
 
+/// Others wait for the shard meanwhile.
+#[tokio::test]
+async fn a_claim_that_finds_the_store_full_clears_away_no_more_than_it_needs_for_room() {
+    const KEYS: u32 = 10_000;
+    let Memory { store, clock } = Memory::with(|builder| builder.max_records(KEYS as usize).shards(1));
+    for n in 0..KEYS {
+        let holder = granted(&store, &claim(n)).await;
+        assert_eq!(store.complete(&holder, &body(10)).await.unwrap(), Settled::Applied);
+    }
+    clock.advance(FORGOTTEN);
+    assert!(!is_full(&store, &claim(KEYS)).await);
+    assert!(store.len() > KEYS as usize / 2, "{} of {KEYS} are left", store.len());
+    while store.sweep(usize::MAX).await.unwrap().more {}
+    assert_eq!(store.len(), 1);
+}
+
 #[tokio::test]
 async fn a_takeover_is_never_refused() {
     let Memory { store, clock } = Memory::with(|builder| builder.max_bytes(WHOLE).max_records(1));
