@@ -1,10 +1,12 @@
 //! Transactions with effects at every isolation, and clients that stand still in them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use idempotency::transaction::CommitError;
 use idempotency::{Answer, Attempt, Engine, Lease};
 use idempotency_sqlx::{Isolation, MySqlStore, MySqlTransaction};
+use sqlx::{AssertSqlSafe, Row as _};
 use tokio::time::sleep;
 
 use crate::common::isolation::{Bench, Isolated, isolation_tests};
@@ -19,14 +21,19 @@ impl Isolated for Place {
     }
 
     async fn shown(transaction: &mut MySqlTransaction) -> String {
-        // Of the transaction, where `@@tx_isolation` is of the session.
-        let shown =
-            "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()";
+        // Of the transaction, where `@@tx_isolation` is of the session. The server shows what it gathered before, unless nobody has asked for
+        // 100 ms: by its query a row is known to be of now, and not of what this connection did earlier.
+        static TURN: AtomicU64 = AtomicU64::new(0);
         loop {
-            if let Some(shown) = sqlx::query_scalar(shown).fetch_optional(&mut **transaction).await.unwrap() {
-                return shown;
+            let turn = TURN.fetch_add(1, Ordering::Relaxed);
+            let shown = format!(
+                "SELECT trx_isolation_level FROM information_schema.innodb_trx \
+                 WHERE trx_mysql_thread_id = CONNECTION_ID() AND trx_query LIKE '%turn {turn}.%'"
+            );
+            let rows = sqlx::raw_sql(AssertSqlSafe(shown)).fetch_optional(&mut **transaction).await.unwrap();
+            if let Some(row) = rows {
+                return row.get(0);
             }
-            // The server shows what it gathered before, unless nobody has asked for 100 ms.
             sleep(Duration::from_millis(150)).await;
         }
     }
