@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use idempotency::time::Clock;
 use idempotency::{
-    AgeLimit, Claim, Claimed, KeyClass, Lease, Life, List, Nonce, Recovery, Settled, State, Store, Swept, Timestamp,
-    Windows,
+    AgeLimit, Claim, Claimed, KeyClass, Lease, Life, List, Nonce, Recovery, State, Store, Swept, Timestamp, Windows,
 };
 
 use crate::support::{DEAD_FOR, HOUR, Place, claim, connection, duplicate, grant, granted, outcome, run};
@@ -115,19 +114,6 @@ async fn a_raised_maximum_age_does_not_admit_a_key_from_before_it() {
     granted(told.claim(&aged("l", 900 * HOUR)).await.unwrap());
     let other = place.options().not_before(KeyClass::new("ulid"), place.clock.now()).open().await.unwrap();
     granted(other.claim(&duplicate(&generous)).await.unwrap());
-}
-
-/// Of a service whose settings have no maximum age, or none any more.
-#[tokio::test]
-async fn a_released_key_is_judged_by_its_records_limit_also_for_a_claim_that_has_none() {
-    let place = Place::new();
-    let store = place.store().await;
-    let first = aged("k", HOUR, place.clock.now());
-    let holder = grant(&store, &first).await;
-    assert_eq!(store.release(&holder, DEAD_FOR).await.unwrap(), Settled::Applied);
-    place.clock.advance(HOUR);
-    let lax = Claim { life: claim("k").life, ..duplicate(&first) };
-    assert_eq!(store.claim(&lax).await.unwrap(), Claimed::TooOld);
 }
 
 fn aged(key: &str, max_age: Duration, made: Timestamp) -> Claim {
