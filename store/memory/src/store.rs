@@ -126,10 +126,15 @@ impl<C: Clock> MemoryStore<C> {
     /// What is over must not keep out what is new: a store that seems full is cleared until there is room.
     fn claim_clearing(&self, claim: &Claim) -> Result<Claimed, AboveCeiling> {
         let mut claimed = self.try_claim(claim)?;
+        if claimed != Claimed::Full {
+            return Ok(claimed);
+        }
+        // One time for all of it: what was looked at and stays is not due again.
+        let now = self.0.clock.now();
         for shard in &self.0.shards {
             let mut more = true;
             while more && claimed == Claimed::Full {
-                let cleared = shard.lock().clear(self.0.clock.now(), &self.0.room, &self.0.floors);
+                let cleared = shard.lock().clear(now, &self.0.room, &self.0.floors);
                 if cleared.purged + cleared.tombstoned > 0 {
                     claimed = self.try_claim(claim)?;
                 }
@@ -246,8 +251,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         for n in 0..shards {
             let index = (from + n) % shards;
             let mut shard = self.0.shards[index].lock();
+            // One time for the whole shard: what was looked at and stays is not due again.
+            let now = self.0.clock.now();
             let more = loop {
-                let (beside, swept) = shard.sweep(self.0.clock.now(), &mut left, &self.0.room, &self.0.floors);
+                let (beside, swept) = shard.sweep(now, &mut left, &self.0.room, &self.0.floors);
                 all = all.and(beside).and(Swept { more: false, ..swept });
                 if !swept.more || left == 0 {
                     break swept.more;
