@@ -1,10 +1,12 @@
 //! Opening and migrating.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use idempotency::{OpenError, Store};
+use idempotency::{OpenError, Store, StoreErrorKind};
+use idempotency_testbed::Fate;
 
-use super::Database;
+use super::{Database, proxied};
 use idempotency_testbed::requests::{claim, duplicate, granted, outcome, replayed, run};
 
 pub(crate) async fn missing_tables_are_a_missing_schema_and_are_not_made<D: Database>() {
@@ -68,6 +70,27 @@ pub(crate) async fn the_plain_schema_is_what_migrate_makes<D: Database>() {
     assert_eq!(lines, plain.texts(D::DESCRIBE).await);
     granted(plain.store().await.claim(&claim("k")).await.unwrap());
     plain.migrate().await.unwrap();
+}
+
+/// A link to the server of this URL that loses what it carries without a word, from the first question on. The stores are opened and their
+/// tables made at the URL of the link.
+pub(crate) async fn a_server_that_answers_no_question_is_given_up_in_time(
+    url: &str,
+    open: impl AsyncFn(&str) -> Result<(), OpenError>,
+    migrate: impl AsyncFn(&str) -> Result<(), OpenError>,
+) {
+    let (proxy, url) = proxied(url);
+    for migrates in [false, true] {
+        let lost = proxy.on_request("idempotency_migrations", 1, Fate::Silence);
+        let since = Instant::now();
+        let ended = if migrates { migrate(&url).await } else { open(&url).await };
+        let error = ended.unwrap_err();
+        assert!(matches!(&error, OpenError::Store(error) if error.kind() == StoreErrorKind::Timeout), "{error:?}");
+        assert!(lost.has_fired() && since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+        proxy.heal();
+    }
+    migrate(&url).await.unwrap();
+    open(&url).await.unwrap();
 }
 
 macro_rules! opening_tests {

@@ -1,13 +1,12 @@
 //! Opening and migrating.
 
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idempotency::{OpenError, Store, StoreErrorKind};
 use idempotency_sqlx::PostgresStore;
-use idempotency_testbed::Fate;
 
-use crate::common::{opening, proxied};
+use crate::common::opening;
 use crate::support::{PATIENT, Place, claim, granted, server};
 
 opening::opening_tests!(Place);
@@ -48,22 +47,11 @@ async fn the_scheme_of_a_url_chooses_the_store() {
     }
 }
 
-/// A link that loses what it carries without a word, from the first question on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_answers_no_question_is_given_up_in_time() {
     let place = Place::migrated().await;
-    let (proxy, url) = proxied(place.url());
-    let options = PostgresStore::options(&url).wait(PATIENT);
-    for migrates in [false, true] {
-        let lost = proxy.on_request("idempotency_migrations", 1, Fate::Silence);
-        let since = Instant::now();
-        let options = options.clone();
-        let ended = if migrates { options.migrate().await } else { options.open().await.map(drop) };
-        let error = ended.unwrap_err();
-        assert!(matches!(&error, OpenError::Store(error) if error.kind() == StoreErrorKind::Timeout), "{error:?}");
-        assert!(lost.has_fired() && since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
-        proxy.heal();
-    }
-    options.clone().migrate().await.unwrap();
-    options.open().await.unwrap();
+    let options = |url: &str| PostgresStore::options(url).wait(PATIENT);
+    let open = async |url: &str| options(url).open().await.map(drop);
+    let migrate = async |url: &str| options(url).migrate().await;
+    opening::a_server_that_answers_no_question_is_given_up_in_time(place.url(), open, migrate).await;
 }
