@@ -194,6 +194,7 @@ pub async fn a_stale_holder_can_do_nothing_after_a_takeover<H: Harness>(harness:
     assert_eq!(fresh.complete().await, Settled::Applied);
     stale.is_superseded().await;
     assert_eq!(replayed(subject.claim().await), outcome());
+    assert_eq!(subject.entry().await.attempt, 2);
 }
 
 /// Neither token nor nonce of an attempt help it after somebody else took over, mixed or not.
