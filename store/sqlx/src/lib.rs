@@ -26,6 +26,8 @@ mod mysql;
 mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod prolonging;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod queue;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
 #[cfg(feature = "sqlite")]

@@ -1,39 +1,38 @@
--- Completes what its holder still holds: in flight or in doubt, and not yet forgotten. When nothing is changed, a
--- transaction finds out why.
--- $1 the time that a test gives, else NULL; $9 whether this must be the transaction that was begun for the effect: whoever ended it by
--- hand has no effect in this one.
-WITH held AS MATERIALIZED (
-    SELECT id
-    FROM idempotency_records
-    WHERE id = $2
-        AND nonce = $3
-        AND token = $4
-        AND format = $5
-    FOR UPDATE
-),
--- Read when the row is ours, not before the wait for it.
-judged AS MATERIALIZED (
+-- Completes what its holders still hold: in flight or in doubt, and not yet forgotten; any number of records, and the ids of those that
+-- were. For the others a transaction finds out why.
+-- $1 the time that a test gives, else NULL; $2 the format of rows; $3 how long to wait for a row; $4 whether this must be the transaction
+-- that was begun for the effect: whoever ended it by hand has no effect in this one; then a column of the completions each.
+WITH judged AS MATERIALIZED (
     SELECT
-        held.id,
         greatest(
             coalesce($1, floor(extract(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT),
             (SELECT clock FROM idempotency_clock)
-        ) AS now
-    FROM held
+        ) AS now,
+        set_config('lock_timeout', $3, TRUE)
+),
+ended AS MATERIALIZED (
+    SELECT ended.*
+    FROM unnest($5::BYTEA[], $6::BYTEA[], $7::BIGINT[], $8::BIGINT[], $9::TEXT[], $10::BYTEA[])
+        AS ended (id, nonce, token, status, location, payload)
+    -- As in a claim: the planner expects few.
+    WHERE length(ended.id) = 32
 )
 UPDATE idempotency_records AS record
 SET
     state = 'completed',
     since = judged.now,
-    status = $6,
-    location = $7,
-    payload = $8,
+    status = ended.status,
+    location = ended.location,
+    payload = ended.payload,
     -- Not later than there is something to do; a sweep that comes early looks and moves it on.
-    due = judged.now + CASE WHEN $8 IS NULL THEN record.tombstone_window ELSE record.response_window END
-FROM judged
-WHERE record.id = judged.id
-    AND record.nonce = $3
-    AND record.token = $4
+    due = judged.now + CASE WHEN ended.payload IS NULL THEN record.tombstone_window ELSE record.response_window END
+FROM ended
+CROSS JOIN judged
+WHERE record.id = ended.id
+    AND record.nonce = ended.nonce
+    AND record.token = ended.token
+    -- Not `=`, which has the planner look in the index of what is due.
+    AND record.format IS NOT DISTINCT FROM $2
     AND record.state IN ('in-flight', 'in-doubt')
     AND (
         (record.state = 'in-flight' AND (judged.now < record.lease_until OR record.recovery = 'rerun'))
@@ -42,4 +41,5 @@ WHERE record.id = judged.id
             record.key_time + record.max_age + record.drift
         )
     )
-    AND (NOT $9 OR current_setting('idempotency.begun', TRUE) = 'yes');
+    AND (NOT $4 OR current_setting('idempotency.begun', TRUE) = 'yes')
+RETURNING record.id;

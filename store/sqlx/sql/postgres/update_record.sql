@@ -23,5 +23,6 @@ SET
     location = $22,
     payload = $23
 WHERE id = $1
-    -- Never over a row that this release cannot read. The reader has seen to that; this is the second lock.
-    AND format = $2;
+    -- Never over a row that this release cannot read. The reader has seen to that; this is the second lock. Not `=`, which has the
+    -- planner look in the index of what is due.
+    AND format IS NOT DISTINCT FROM $2;

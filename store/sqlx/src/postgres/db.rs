@@ -8,8 +8,10 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{Executor, PgPool, Postgres, Transaction};
 
 use super::error::Failure;
+use super::group::{self, Asked, Completion, Waiting};
 use super::options::Statements;
 use super::sql;
+use crate::queue::Queue;
 
 /// A statement of ours.
 pub(super) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
@@ -18,9 +20,22 @@ pub(super) struct Db {
     pub(super) pool: PgPool,
     pub(super) statements: Statements,
     pub(super) clock: Option<Arc<dyn Clock>>,
+    pub(super) claims: Queue<Waiting<Asked>>,
+    pub(super) completions: Queue<Waiting<Completion>>,
 }
 
 impl Db {
+    pub(super) fn new(pool: PgPool, statements: Statements, clock: Option<Arc<dyn Clock>>) -> Self {
+        let servers = group::SERVERS;
+        Self {
+            pool,
+            statements,
+            clock,
+            claims: Queue::new(servers, group::MOST),
+            completions: Queue::new(servers, group::MOST),
+        }
+    }
+
     /// A statement, prepared once a session only if the session stays ours.
     pub(super) fn query(&self, statement: &'static str) -> Query {
         sqlx::query(statement).persistent(self.statements == Statements::PreparedOnce)

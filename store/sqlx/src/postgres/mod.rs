@@ -2,6 +2,7 @@
 
 mod db;
 pub(crate) mod error;
+mod group;
 mod leases;
 mod listing;
 mod operations;
@@ -128,7 +129,7 @@ impl PostgresStore {
     /// # Cancel safety
     /// As [`PostgresOptions::open`].
     pub async fn from_pool(pool: PgPool) -> Result<Self, OpenError> {
-        let db = Db { pool, statements: Statements::InTransactions, clock: None };
+        let db = Db::new(pool, Statements::InTransactions, None);
         schema::check(&db.pool).await?;
         Ok(Self::new(db))
     }
@@ -186,7 +187,7 @@ impl Store for PostgresStore {
 
     async fn complete(&self, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
         let (holder, outcome) = (*holder, outcome.clone());
-        self.run(move |db| async move { operations::complete(&db, &holder, &outcome).await }).await
+        self.run(move |db| async move { operations::complete(&db, holder, outcome).await }).await
     }
 
     async fn release(&self, holder: &Holder, dead_for: Duration) -> Result<Settled, StoreError> {

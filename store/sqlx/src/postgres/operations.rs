@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use idempotency::protocol::{self, Decision};
 use idempotency::time::micros;
-use idempotency::{
-    Claim, Claimed, Grant, Holder, KeyClass, Lease, Outcome, Record, RecordId, Settled, StoreError, StoreErrorKind,
-    TOKEN_HOLD, Timestamp,
-};
-use sqlx::Row;
+use idempotency::{Claim, Claimed, Holder, KeyClass, Lease, Outcome, Record, RecordId, Settled, StoreError, Timestamp};
 use sqlx::postgres::PgRow;
 
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
+use super::group::{self, Asked, Completion, Found, Joint as _};
 use super::{sql, steps};
 use crate::prolonging;
 use crate::row::{self, Judged};
 
 row::codec!(PgRow, Query);
 
-/// Claims in one trip when nobody has the key. Otherwise the record answers from a plain read, which nobody's lock
-/// blocks; only a grant over it takes its row.
+/// Claims in one trip when nobody has the key, or when its record answers, from a plain read, which nobody's lock blocks. Only a grant
+/// over a record takes its row.
 pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     let mut tries = Tries::default();
     loop {
@@ -32,36 +29,11 @@ pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreE
 }
 
 async fn claim_once(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Claimed, Failure> {
-    let judged = if db.may_stand_alone(try_) && claim.life.age().is_none() {
-        if let Some(grant) = granted(&db.alone(try_, claim_absent(db, claim)).await?, claim)? {
-            return Ok(grant);
-        }
-        row::judged(&db.alone(try_, read(db, &claim.id, class(claim))).await?)?
-    } else {
-        let mut writing = db.begin().await?;
-        let grant = granted(&writing.fetch_all(claim_absent(db, claim)).await?, claim)?;
-        if claim.life.age().is_none()
-            && let Some(grant) = grant
-        {
-            writing.commit().await?;
-            return Ok(grant);
-        }
-        let judged = row::judged(&writing.fetch_all(read(db, &claim.id, class(claim))).await?)?;
-        // The first statement may have waited for a purge of this very key, whose floor is newer than what it saw. Now that
-        // the row is ours, no other purge of the key is under way, and the second one sees what the last one left.
-        let too_old = claim.life.age().is_some() && claim.key_time.is_some_and(|time| judged.is_below_floor(time));
-        match grant {
-            Some(_) if too_old => {
-                writing.rollback().await?;
-                return Ok(Claimed::TooOld);
-            }
-            Some(grant) => {
-                writing.commit().await?;
-                return Ok(grant);
-            }
-            None => writing.rollback().await?,
-        }
-        judged
+    let judged = match find(db, try_, claim).await? {
+        Found::Granted(grant) => return Ok(Claimed::Granted(grant)),
+        Found::TooOld => return Ok(Claimed::TooOld),
+        Found::Record(judged) => judged,
+        Found::Nothing => row::judged(&db.alone(try_, read(db, &claim.id, class(claim))).await?)?,
     };
     match judged.decide(claim) {
         Decision::Answer(answer) => return Ok(answer),
@@ -78,31 +50,29 @@ async fn claim_once(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Claimed, F
     claim_known(db, claim).await
 }
 
-/// The statement that claims a key which has no record, if its age allows it.
-fn claim_absent(db: &Db, claim: &Claim) -> Query {
-    let statement = db
-        .timed(sql::CLAIM)
-        .bind(claim.id.as_bytes().as_slice())
-        .bind(row::FORMAT)
-        .bind(claim.fingerprint.to_bytes().as_slice())
-        .bind(claim.nonce.as_bytes().as_slice())
-        .bind(micros(claim.lease.length()));
-    row::write_life(statement, Some(&claim.life)).bind(claim.key_time.map(Timestamp::micros)).bind(micros(TOKEN_HOLD))
-}
-
-/// What [`sql::CLAIM`] came to.
-fn granted(rows: &[PgRow], claim: &Claim) -> Result<Option<Claimed>, Failure> {
-    let Some(row) = rows.first() else { return Ok(None) };
-    let token = row::token(row.try_get("token")?);
-    let token =
-        token.ok_or_else(|| StoreError::new(StoreErrorKind::Refused, "the server's clock is beyond all tokens"))?;
-    Ok(Some(Claimed::Granted(Grant {
-        token,
-        attempt: 1,
-        lease_left: claim.lease.length(),
-        recovery: claim.life.recovery(),
-        possible_escape: false,
-    })))
+/// Claims a key that has no record, or finds its record.
+async fn find(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Found, Failure> {
+    let is_aged = claim.life.age().is_some();
+    if try_ == 0 && !is_aged {
+        return db.together(Asked(claim.clone())).await;
+    }
+    let asked = [Asked(claim.clone())];
+    let mut writing = db.begin().await?;
+    let rows = writing.fetch_all(Asked::statement(db, &asked, group::WAIT)).await?;
+    let found = Asked::answers(&asked, &rows).pop().unwrap_or(Ok(Found::Nothing))?;
+    if is_aged && !matches!(found, Found::Record(_)) {
+        // It may have waited for a purge of this very key, whose floor is newer than what it saw. Now that the row is ours, no other
+        // purge of the key is under way, and a second look sees what the last one left.
+        let judged = row::judged(&writing.fetch_all(read(db, &claim.id, class(claim))).await?)?;
+        let too_old = claim.key_time.is_some_and(|time| judged.is_below_floor(time));
+        return match found {
+            Found::Granted(_) if !too_old => writing.commit().await.map(|()| found),
+            Found::Granted(_) => writing.rollback().await.map(|()| Found::TooOld),
+            _ => writing.rollback().await.map(|()| Found::Record(judged)),
+        };
+    }
+    writing.commit().await?;
+    Ok(found)
 }
 
 async fn prolong(db: Arc<Db>, claim: Claim) -> Result<Settled, StoreError> {
@@ -131,28 +101,22 @@ async fn claim_known(db: &Db, claim: &Claim) -> Result<Claimed, Failure> {
 }
 
 /// Completes in one trip. Whatever else than `Applied` it is, a transaction tells.
-pub(super) async fn complete(db: &Db, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
-    if change_held(db, || completion(db, holder, outcome, Within::Anything)).await? {
+pub(super) async fn complete(db: &Arc<Db>, holder: Holder, outcome: Outcome) -> Result<Settled, StoreError> {
+    let completion = || Completion { holder, outcome: outcome.clone() };
+    let mut tries = Tries::default();
+    let completed = loop {
+        let completed = match tries.number() {
+            0 => db.together(completion()).await,
+            try_ => db.change(try_, Completion::statement(db, &[completion()], group::WAIT)).await.map(|rows| rows > 0),
+        };
+        if let Some(completed) = tries.judge(completed).await? {
+            break completed;
+        }
+    };
+    if completed {
         return Ok(Settled::Applied);
     }
-    settle(db, &holder.id, |record, now| protocol::complete(record, holder, outcome, now)).await
-}
-
-/// The statement that completes what its holder still holds.
-pub(super) fn completion(db: &Db, holder: &Holder, outcome: &Outcome, within: Within) -> Query {
-    held(db, sql::COMPLETE, holder)
-        .bind(i64::from(outcome.status()))
-        .bind(outcome.location())
-        .bind(outcome.payload().map(|payload| payload.as_ref()))
-        .bind(within == Within::BegunTransaction)
-}
-
-/// Where a completion is carried out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Within {
-    Anything,
-    /// The transaction that was begun for the effect, and no other.
-    BegunTransaction,
+    settle(db, &holder.id, |record, now| protocol::complete(record, &holder, &outcome, now)).await
 }
 
 /// Renews in one trip.

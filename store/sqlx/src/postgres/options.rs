@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection};
 
 use super::db::Db;
-use super::{PostgresStore, schema};
+use super::{PostgresStore, group, schema};
 
 /// How a [`PostgresStore`] is opened: [`PostgresStore::options`].
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl PostgresOptions {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<PostgresStore, OpenError> {
-        let db = Db { pool: self.pool()?, statements: self.statements, clock: self.clock };
+        let db = Db::new(self.pool()?, self.statements, self.clock);
         schema::check(&db.pool).await?;
         Ok(PostgresStore::new(db))
     }
@@ -115,7 +115,7 @@ impl PostgresOptions {
         let options = match self.statements {
             Statements::InTransactions => options.statement_cache_capacity(0),
             // A statement that stands alone has no transaction whose settings are its own.
-            Statements::PreparedOnce => options.options([("lock_timeout", "5s")]),
+            Statements::PreparedOnce => options.options([("lock_timeout", group::WAIT)]),
         };
         Ok(PgPoolOptions::new()
             .max_connections(self.connections)

@@ -10,6 +10,7 @@ use sqlx::{Executor, Transaction};
 
 use super::db::{Db, Tries};
 use super::error::{self, Failure};
+use super::group::Completion;
 use super::{PostgresStore, operations, sql};
 use crate::Isolation;
 
@@ -103,8 +104,8 @@ impl TransactionalStore for PostgresStore {
         holder: &Holder,
         outcome: &Outcome,
     ) -> Result<bool, StoreError> {
-        let statement = operations::completion(&self.db, holder, outcome, operations::Within::BegunTransaction);
-        let recorded = transaction.0.execute(statement).await.map_err(error::store_error)?;
+        let completion = Completion { holder: *holder, outcome: outcome.clone() };
+        let recorded = transaction.0.execute(completion.within(&self.db)).await.map_err(error::store_error)?;
         Ok(recorded.rows_affected() == 1)
     }
 

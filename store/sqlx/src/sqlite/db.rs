@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::connections::{Connections, Deadline, Lent};
 use super::error::{is_busy, store_error};
 use super::group::{AnyChange, Look};
-use super::queue::Queue;
 use super::sql;
+use crate::queue::Queue;
 
 pub(super) struct Db {
     pub(super) readers: Connections,

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::connections::Deadline;
 use super::db::{Db, End, Query, Writing, cached};
-use super::queue::{Member, Queue};
 use super::short::{self, Short};
 use super::{many, row, sql, steps};
+use crate::queue::{GROUP_SIZE, Member, Serving, cut_off, shared};
 use crate::row::Judged;
 
 impl Db {
@@ -23,7 +23,7 @@ impl Db {
     pub(super) async fn look(self: &Arc<Self>, id: RecordId, class: Option<KeyClass>) -> Result<Judged, StoreError> {
         let (reply, answer) = oneshot::channel();
         if self.looks.push(Look { id, class, reply }) {
-            let mut serving = Serving { db: Arc::clone(self), queue: |db| &db.looks, is_over: false };
+            let mut serving = Serving::new(self, |db: &Db| &db.looks);
             tokio::spawn(async move {
                 while let Some(looks) = serving.next() {
                     look(&serving.db, looks).await;
@@ -51,7 +51,7 @@ impl Db {
         let deadline = Deadline::after(self.busy_timeout);
         let change = Change { id, class, deadline, shortly, decide, decided: None, reply };
         if self.changes.push(Box::new(change)) {
-            let mut serving = Serving { db: Arc::clone(self), queue: |db| &db.changes, is_over: false };
+            let mut serving = Serving::new(self, |db: &Db| &db.changes);
             tokio::spawn(async move {
                 while let Some(group) = serving.next() {
                     carry_out(&serving.db, group).await;
@@ -59,29 +59,6 @@ impl Db {
             });
         }
         answer.await.unwrap_or_else(|_| Err(cut_off()))
-    }
-}
-
-/// Whoever serves a queue. Dropped before nobody waits any more, by a panic or the end of a runtime, it lets those who wait go.
-struct Serving<M: Member> {
-    db: Arc<Db>,
-    queue: fn(&Db) -> &Queue<M>,
-    is_over: bool,
-}
-
-impl<M: Member> Serving<M> {
-    fn next(&mut self) -> Option<Vec<M>> {
-        let next = (self.queue)(&self.db).next();
-        self.is_over = next.is_none();
-        next
-    }
-}
-
-impl<M: Member> Drop for Serving<M> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            (self.queue)(&self.db).abandoned();
-        }
     }
 }
 
@@ -353,16 +330,4 @@ async fn write(writing: &mut Writing<'_>, decided: &[(RecordId, Written)]) -> Re
         left = later;
     }
     Ok(End::Commit(cached(sql::COMMIT), ()))
-}
-
-pub(super) const GROUP_SIZE: &str = "idempotency_group_commit_size";
-
-/// An error that several are told.
-fn shared(error: &Arc<StoreError>) -> StoreError {
-    StoreError::new(error.kind(), Arc::clone(error))
-}
-
-/// The runtime shuts down, or we have a bug.
-fn cut_off() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, "the operation was cut off")
 }

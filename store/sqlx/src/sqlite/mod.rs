@@ -9,7 +9,6 @@ mod listing;
 mod many;
 mod operations;
 mod options;
-mod queue;
 mod row;
 mod schema;
 mod short;

@@ -9,9 +9,10 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connections::Lent;
 use super::db::Db;
-use super::group::{GROUP_SIZE, Shortly, Written};
+use super::group::{Shortly, Written};
 use super::row;
 use super::short::{self, Short};
+use crate::queue::GROUP_SIZE;
 use crate::row::Judged;
 use crate::{prolonging, task};
 

@@ -11,8 +11,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use super::connections::{Connections, Deadline, connect};
 use super::db::{Db, Turn};
 use super::error::store_error;
-use super::queue::Queue;
-use super::{SqliteStore, schema};
+use super::{SqliteStore, many, schema};
+use crate::queue::Queue;
 
 /// How a [`SqliteStore`] is opened: [`SqliteStore::options`].
 #[derive(Clone)]
@@ -97,8 +97,8 @@ impl SqliteOptions {
             busy_timeout: self.busy_timeout,
             turn: Turn::default().into(),
             met: false.into(),
-            looks: Queue::new(),
-            changes: Queue::new(),
+            looks: Queue::new(1, many::MOST),
+            changes: Queue::new(1, many::MOST),
         }))
     }
 
