@@ -23,10 +23,15 @@ use crate::row::{self, Judged};
 pub(super) trait Joint: Send + Sync + Sized + 'static {
     type Answer: Send;
 
+    /// Whether no two may be about one record.
+    const IS_ALONE: bool;
+
     fn id(&self) -> &RecordId;
     fn queue(db: &Db) -> &Queue<Waiting<Self>>;
+    /// The statement for one.
+    fn alone(&self, db: &Db) -> Query;
     /// The statement for all of them, in which each row is waited for so long.
-    fn statement(db: &Db, all: &[Self], wait: &'static str) -> Query;
+    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query;
     /// An answer each, in their order.
     fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<Self::Answer, Failure>>;
 }
@@ -39,7 +44,7 @@ pub(super) struct Waiting<J: Joint> {
 
 impl<J: Joint> Member for Waiting<J> {
     fn alone_about(&self) -> Option<&RecordId> {
-        Some(self.asked.id())
+        J::IS_ALONE.then(|| self.asked.id())
     }
 }
 
@@ -64,8 +69,8 @@ async fn carry_out<J: Joint>(db: &Db, mut group: Vec<Waiting<J>>) {
     // In one order in all processes, so that two groups do not wait for each other.
     group.sort_unstable_by_key(|waiting| *waiting.asked.id());
     let (all, replies): (Vec<J>, Vec<_>) = group.into_iter().map(|waiting| (waiting.asked, waiting.reply)).unzip();
-    let wait = if all.len() > 1 { SHORT_WAIT } else { WAIT };
-    let answers = match db.alone(0, J::statement(db, &all, wait)).await {
+    let statement = if let [one] = all.as_slice() { one.alone(db) } else { J::all(db, &all, SHORT_WAIT) };
+    let answers = match db.alone(0, statement).await {
         Ok(rows) => J::answers(&all, &rows),
         Err(failure) => failed(failure, all.len()),
     };
@@ -103,6 +108,9 @@ pub(super) enum Found {
 impl Joint for Asked {
     type Answer = Found;
 
+    /// The first one asks, and the others read along.
+    const IS_ALONE: bool = false;
+
     fn id(&self) -> &RecordId {
         &self.0.id
     }
@@ -111,12 +119,29 @@ impl Joint for Asked {
         &db.claims
     }
 
-    fn statement(db: &Db, all: &[Self], wait: &'static str) -> Query {
-        let columns = db.timed(sql::CLAIM).bind(row::FORMAT).bind(micros(TOKEN_HOLD)).bind(wait);
-        let column = |blob: fn(&Claim) -> Vec<u8>| all.iter().map(|asked| blob(&asked.0)).collect::<Vec<_>>();
-        let number = |number: fn(&Claim) -> Option<i64>| all.iter().map(|asked| number(&asked.0)).collect::<Vec<_>>();
-        let recoveries: Vec<_> = all.iter().map(|asked| row::recovery_name(asked.0.life.recovery())).collect();
-        let classes: Vec<_> = all.iter().map(|asked| Some(asked.0.life.age()?.class.as_str())).collect();
+    fn alone(&self, db: &Db) -> Query {
+        let Self(claim) = self;
+        let windows = claim.life.windows();
+        db.timed(sql::CLAIM)
+            .bind(row::FORMAT)
+            .bind(micros(TOKEN_HOLD))
+            .bind(claim.id.as_bytes().as_slice())
+            .bind(claim.fingerprint.to_bytes().as_slice())
+            .bind(claim.nonce.as_bytes().as_slice())
+            .bind(micros(claim.lease.length()))
+            .bind(row::recovery_name(claim.life.recovery()))
+            .bind(micros(windows.response()))
+            .bind(micros(windows.tombstone()))
+            .bind(row::early(&claim.life).map(micros))
+    }
+
+    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query {
+        let columns = db.timed(sql::CLAIM_ALL).bind(row::FORMAT).bind(micros(TOKEN_HOLD)).bind(wait);
+        let first: Vec<&Claim> = all.chunk_by(|one, next| one.id() == next.id()).map(|same| &same[0].0).collect();
+        let column = |blob: fn(&Claim) -> Vec<u8>| first.iter().map(|claim| blob(claim)).collect::<Vec<_>>();
+        let number = |number: fn(&Claim) -> Option<i64>| first.iter().map(|claim| number(claim)).collect::<Vec<_>>();
+        let recoveries: Vec<_> = first.iter().map(|claim| row::recovery_name(claim.life.recovery())).collect();
+        let classes: Vec<_> = first.iter().map(|claim| Some(claim.life.age()?.class.as_str())).collect();
         columns
             .bind(column(|claim| claim.id.as_bytes().to_vec()))
             .bind(column(|claim| claim.fingerprint.to_bytes().to_vec()))
@@ -125,6 +150,7 @@ impl Joint for Asked {
             .bind(recoveries)
             .bind(number(|claim| Some(micros(claim.life.windows().response()))))
             .bind(number(|claim| Some(micros(claim.life.windows().tombstone()))))
+            .bind(number(|claim| row::early(&claim.life).map(micros)))
             .bind(number(|claim| Some(micros(claim.life.age()?.max_age))))
             .bind(number(|claim| Some(micros(claim.life.age()?.drift))))
             .bind(classes)
@@ -134,25 +160,35 @@ impl Joint for Asked {
     fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<Found, Failure>> {
         let rows: HashMap<&[u8], &PgRow> =
             rows.iter().filter_map(|row| Some((row.try_get::<&[u8], _>("asked").ok()?, row))).collect();
-        all.iter().map(|asked| found(rows.get(asked.id().as_bytes().as_slice()).copied(), &asked.0)).collect()
+        let found = |asked: &Self| match rows.get(asked.id().as_bytes().as_slice()) {
+            Some(row) => asked.found(row),
+            None => Ok(Found::Nothing),
+        };
+        all.iter().map(found).collect()
     }
 }
 
-fn found(row: Option<&PgRow>, claim: &Claim) -> Result<Found, Failure> {
-    let Some(row) = row else { return Ok(Found::Nothing) };
-    if let Some(token) = row.try_get::<Option<i64>, _>("granted")? {
+impl Asked {
+    fn found(&self, row: &PgRow) -> Result<Found, Failure> {
+        let Self(claim) = self;
+        let Some(token) = row.try_get::<Option<i64>, _>("granted")? else {
+            let judged = row::judged(std::slice::from_ref(row))?;
+            return Ok(if judged.is_there() { Found::Record(judged) } else { Found::Nothing });
+        };
+        if row.try_get::<&[u8], _>("granted_to")? != claim.nonce.as_bytes() {
+            // To somebody else of the group.
+            return Ok(Found::Nothing);
+        }
         let token = row::token(token)
             .ok_or_else(|| StoreError::new(StoreErrorKind::Refused, "the server's clock is beyond all tokens"))?;
-        return Ok(Found::Granted(Grant {
+        Ok(Found::Granted(Grant {
             token,
             attempt: 1,
             lease_left: claim.lease.length(),
             recovery: claim.life.recovery(),
             possible_escape: false,
-        }));
+        }))
     }
-    let judged = row::judged(std::slice::from_ref(row))?;
-    Ok(if judged.is_there() { Found::Record(judged) } else { Found::Nothing })
 }
 
 /// A completion by whoever holds the record.
@@ -172,6 +208,8 @@ impl Joint for Completion {
     /// Whether it held it.
     type Answer = bool;
 
+    const IS_ALONE: bool = true;
+
     fn id(&self) -> &RecordId {
         &self.holder.id
     }
@@ -180,7 +218,19 @@ impl Joint for Completion {
         &db.completions
     }
 
-    fn statement(db: &Db, all: &[Self], wait: &'static str) -> Query {
+    fn alone(&self, db: &Db) -> Query {
+        let Self { holder, outcome } = self;
+        db.timed(sql::COMPLETE)
+            .bind(row::FORMAT)
+            .bind(holder.id.as_bytes().as_slice())
+            .bind(holder.nonce.as_bytes().as_slice())
+            .bind(row::token_number(holder.token))
+            .bind(i64::from(outcome.status()))
+            .bind(outcome.location())
+            .bind(outcome.payload().map(AsRef::<[u8]>::as_ref))
+    }
+
+    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query {
         completions(db, &all.iter().collect::<Vec<_>>(), wait, false)
     }
 
@@ -197,7 +247,7 @@ fn completions(db: &Db, all: &[&Completion], wait: &'static str, in_begun: bool)
     let statuses: Vec<_> = all.iter().map(|one| i64::from(one.outcome.status())).collect();
     let locations: Vec<_> = all.iter().map(|one| one.outcome.location()).collect();
     let payloads: Vec<_> = all.iter().map(|one| one.outcome.payload().map(AsRef::<[u8]>::as_ref)).collect();
-    let columns = db.timed(sql::COMPLETE).bind(row::FORMAT).bind(wait).bind(in_begun);
+    let columns = db.timed(sql::COMPLETE_ALL).bind(row::FORMAT).bind(wait).bind(in_begun);
     columns.bind(ids).bind(nonces).bind(tokens).bind(statuses).bind(locations).bind(payloads)
 }
 

@@ -58,7 +58,7 @@ async fn find(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Found, Failure> 
     }
     let asked = [Asked(claim.clone())];
     let mut writing = db.begin().await?;
-    let rows = writing.fetch_all(Asked::statement(db, &asked, group::WAIT)).await?;
+    let rows = writing.fetch_all(Asked::all(db, &asked, group::WAIT)).await?;
     let found = Asked::answers(&asked, &rows).pop().unwrap_or(Ok(Found::Nothing))?;
     if is_aged && !matches!(found, Found::Record(_)) {
         // It may have waited for a purge of this very key, whose floor is newer than what it saw. Now that the row is ours, no other
@@ -107,7 +107,7 @@ pub(super) async fn complete(db: &Arc<Db>, holder: Holder, outcome: Outcome) -> 
     let completed = loop {
         let completed = match tries.number() {
             0 => db.together(completion()).await,
-            try_ => db.change(try_, Completion::statement(db, &[completion()], group::WAIT)).await.map(|rows| rows > 0),
+            try_ => db.change(try_, completion().alone(db)).await.map(|rows| rows > 0),
         };
         if let Some(completed) = tries.judge(completed).await? {
             break completed;

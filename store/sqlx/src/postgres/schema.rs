@@ -31,14 +31,21 @@ macro_rules! steps {
     };
 }
 
+macro_rules! no_checks {
+    () => {
+        include_str!("../../migrations/postgres/0004_no_checks.sql")
+    };
+}
+
 /// The version that this release reads and writes.
-pub(super) const NEEDED: u32 = 3;
+pub(super) const NEEDED: u32 = 4;
 
 /// Everything that [`migrate`] does to an empty database.
-pub(super) const SCHEMA: &str = concat!(first!(), "\n", records!(), "\n", leases_and_fences!(), "\n", steps!());
+pub(super) const SCHEMA: &str =
+    concat!(first!(), "\n", records!(), "\n", leases_and_fences!(), "\n", steps!(), "\n", no_checks!());
 
 /// Each brings the tables from the version before it to its own, which it records itself.
-const MIGRATIONS: [(u32, &str); 3] = [(1, records!()), (2, leases_and_fences!()), (3, steps!())];
+const MIGRATIONS: [(u32, &str); 4] = [(1, records!()), (2, leases_and_fences!()), (3, steps!()), (4, no_checks!())];
 
 /// Sees that the tables are ours.
 pub(super) async fn check(pool: &PgPool) -> Result<(), OpenError> {

@@ -16,7 +16,9 @@ statements! {
     CALL_READ = "call_read.sql";
     CALL_WRITE = "call_write.sql";
     CLAIM = "claim.sql";
+    CLAIM_ALL = "claim_all.sql";
     COMPLETE = "complete.sql";
+    COMPLETE_ALL = "complete_all.sql";
     DELETE_RECORDS = "delete_records.sql";
     DROP_PAYLOADS = "drop_payloads.sql";
     DUE_RECORDS = "due_records.sql";

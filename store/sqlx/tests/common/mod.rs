@@ -37,6 +37,8 @@ pub(crate) trait Database: Send + Sync + Sized + 'static {
     const DESCRIBE: &str;
     /// The tables of version 1 with rows of format 1.
     const FIXTURE: &str;
+    /// The version of the tables that the store needs.
+    const VERSION: u32;
 
     /// Without tables.
     fn empty() -> impl Future<Output = Self> + Send;

@@ -14,7 +14,7 @@ pub(crate) async fn missing_tables_are_a_missing_schema_and_are_not_made<D: Data
     place.execute("CREATE TABLE other (x INTEGER);").await;
     for _ in 0..2 {
         let Err(error) = place.open().await else { panic!("opened") };
-        assert!(matches!(error, OpenError::Schema { found: 0, needed: 3 }), "{error:?}");
+        assert!(matches!(error, OpenError::Schema { found: 0, needed } if needed == D::VERSION), "{error:?}");
     }
 }
 
@@ -22,7 +22,7 @@ pub(crate) async fn tables_of_an_older_release_are_brought_up_to_date_when_asked
     let place = D::empty().await;
     place.execute(D::FIXTURE).await;
     let Err(error) = place.open().await else { panic!("opened") };
-    assert!(matches!(error, OpenError::Schema { found: 1, needed: 3 }), "{error:?}");
+    assert!(matches!(error, OpenError::Schema { found: 1, needed } if needed == D::VERSION), "{error:?}");
     place.migrate().await.unwrap();
     let migrated = D::migrated().await;
     assert_eq!(place.texts(D::DESCRIBE).await, migrated.texts(D::DESCRIBE).await);
@@ -30,10 +30,10 @@ pub(crate) async fn tables_of_an_older_release_are_brought_up_to_date_when_asked
 
 pub(crate) async fn tables_of_a_newer_release_are_refused_by_open_and_migrate<D: Database>() {
     let place = D::migrated().await;
-    place.execute("INSERT INTO idempotency_migrations (version, applied_at) VALUES (4, 0);").await;
+    place.execute("INSERT INTO idempotency_migrations (version, applied_at) VALUES (99, 0);").await;
     for result in [place.open().await.map(drop), place.migrate().await] {
         let error = result.unwrap_err();
-        assert!(matches!(error, OpenError::SchemaTooNew { found: 4, needed: 3 }), "{error:?}");
+        assert!(matches!(error, OpenError::SchemaTooNew { found: 99, needed } if needed == D::VERSION), "{error:?}");
     }
 }
 

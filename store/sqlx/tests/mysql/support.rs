@@ -71,6 +71,7 @@ impl Database for Place {
         SELECT CONCAT('version ', version) FROM idempotency_migrations
         ORDER BY 1";
     const FIXTURE: &str = include_str!("../fixtures/records_v1_mysql.sql");
+    const VERSION: u32 = 3;
 
     async fn empty() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -9,6 +9,7 @@ mod contents;
 mod faults;
 mod fences;
 mod forgetting;
+mod groups;
 mod isolation;
 mod leases;
 mod opening;

@@ -102,6 +102,7 @@ impl Database for Place {
         SELECT 'version ' || version FROM idempotency_migrations
         ORDER BY 1";
     const FIXTURE: &str = include_str!("../fixtures/records_v1_postgres.sql");
+    const VERSION: u32 = 4;
 
     async fn empty() -> Self {
         Self::empty().await

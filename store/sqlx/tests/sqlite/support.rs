@@ -83,6 +83,7 @@ impl Database for File {
         SELECT 'version ' || version FROM idempotency_migrations
         ORDER BY 1";
     const FIXTURE: &str = include_str!("../fixtures/records_v1.sql");
+    const VERSION: u32 = 3;
 
     async fn empty() -> Self {
         Self::missing()
