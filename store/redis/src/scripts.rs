@@ -45,7 +45,7 @@ macro_rules! scripts {
 
 scripts! {
     /// Refused when the server is out of memory.
-    CLAIM: "" "record_form" | "claim_fresh" | "common" | "record" | "claim";
+    CLAIM: "" "record_form" | "claim_short" | "common" | "record" | "claim";
     /// The same, to be sent then: it answers what needs no room.
     CLAIM_WHEN_FULL: " flags=allow-oom" "record_form" | "common" | "record" | "claim";
     COMPLETE: " flags=allow-oom" "record_form" | "complete_own" | "common" | "record" | "complete";
