@@ -49,16 +49,25 @@ impl<J: Joint> Member for Waiting<J> {
 }
 
 impl Db {
-    /// Asks, together with whoever else asks meanwhile. [`Failure::Again`] is to be asked alone.
+    /// Asks, together with whoever else asks meanwhile. [`Failure::Again`] is to be asked alone. To be called in a task of its own, which
+    /// nobody drops.
     pub(super) async fn together<J: Joint>(self: &Arc<Self>, asked: J) -> Result<J::Answer, Failure> {
         let (reply, answer) = oneshot::channel();
         if J::queue(self).push(Waiting { asked, reply }) {
             let mut serving = Serving::new(self, J::queue);
-            tokio::spawn(async move {
-                while let Some(group) = serving.next() {
-                    carry_out(&serving.db, group).await;
-                }
-            });
+            // One's own group here, without the way to another task and back.
+            if let Some(group) = serving.next() {
+                carry_out(self, group).await;
+            }
+            if let Some(group) = serving.next() {
+                tokio::spawn(async move {
+                    let mut left = Some(group);
+                    while let Some(group) = left {
+                        carry_out(&serving.db, group).await;
+                        left = serving.next();
+                    }
+                });
+            }
         }
         answer.await.unwrap_or_else(|_| Err(cut_off().into()))
     }
