@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-use memchr::memchr2;
-use serde::de::IgnoredAny;
 use smallvec::SmallVec;
 
 /// As deep as `serde_json` reads into a value. Deeper nesting would cost stack here and is refused by most
@@ -12,17 +10,17 @@ use smallvec::SmallVec;
 const DEEPEST: usize = 127;
 
 /// Gives `take` the canonical form of `body`, never longer than `body`, in time linear in it but for the sorting of
-/// names. A small body that is written without white space costs no allocation. None for what has none: invalid JSON, a member name that comes twice in one object, an unpaired
+/// names. A small body costs no allocation. None for what has none: invalid JSON, a member name that comes twice in one object, an unpaired
 /// surrogate, nesting deeper than [`DEEPEST`].
 pub(crate) fn canonical<T>(body: &[u8], take: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let text = str::from_utf8(body).ok()?;
-    // After this the text is known to be valid, so that the writer only has to tell the pieces apart. It
-    // says nothing of the depth: this reads without recursion.
-    serde_json::from_str::<IgnoredAny>(text).ok()?;
     let mut writer = Writer { text, ..Writer::default() };
     let first = writer.peek()?;
     writer.value(first, 0)?;
     writer.settle();
+    if !text.as_bytes()[writer.at..].iter().all(|byte| is_space(*byte)) {
+        return None;
+    }
     let written = written(text, (writer.run, writer.at), &writer.out);
     if writer.sorted.is_empty() {
         return Some(take(written));
@@ -32,8 +30,8 @@ pub(crate) fn canonical<T>(body: &[u8], take: impl FnOnce(&[u8]) -> T) -> Option
     Some(take(&ordered))
 }
 
-/// Writes the text without white space and with each string in its one spelling, members still in the order
-/// they came in, and notes where they have to be ordered.
+/// Reads the text, all of whose grammar (RFC 8259) is checked on the way, and writes it without white space and with each string in its
+/// one spelling, members still in the order they came in. Notes where they have to be ordered.
 #[derive(Default)]
 struct Writer<'t> {
     text: &'t str,
@@ -41,7 +39,7 @@ struct Writer<'t> {
     /// From here to `at` stands what is right as it is and has still to be copied. As long as it is 0 all is right as it is, and
     /// nothing is copied.
     run: usize,
-    out: Vec<u8>,
+    out: SmallVec<[u8; 512]>,
     /// The members of all objects that are open, innermost last.
     open: SmallVec<[Member; 16]>,
     /// All objects, by where they begin, but for those that are sorted and hold no others.
@@ -79,7 +77,10 @@ impl Writer<'_> {
             b'{' => self.object(depth + 1),
             b'[' => self.array(depth + 1),
             b'"' => self.string(),
-            _ => self.scalar(),
+            b't' => self.literal("true"),
+            b'f' => self.literal("false"),
+            b'n' => self.literal("null"),
+            _ => self.number(),
         }
     }
 
@@ -91,20 +92,28 @@ impl Writer<'_> {
         let object = self.objects.len();
         self.objects.push(Object::default());
         self.at += 1; // {
-        while self.peek()? != b'}' {
-            if self.open.len() > first {
-                self.at += 1; // ,
-                self.peek()?;
-            }
+        let mut next = self.peek()?;
+        while next != b'}' || self.open.len() > first {
             let start = self.out_len();
+            if next != b'"' {
+                return None;
+            }
             self.string()?;
             let name_end = self.out_len();
-            self.peek()?;
-            self.at += 1; // :
+            if self.peek()? != b':' {
+                return None;
+            }
+            self.at += 1;
             let objects = self.objects.len();
             let value = self.peek()?;
             self.value(value, depth)?;
             self.open.push(Member { start, name_end, end: self.out_len(), prefix: 0, objects });
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => break,
+                _ => return None,
+            }
+            next = self.peek()?;
         }
         if self.open.len() > first + 1 {
             self.sort(first, object)?;
@@ -170,12 +179,17 @@ impl Writer<'_> {
             return None;
         }
         self.at += 1; // [
-        loop {
+        let mut next = self.peek()?;
+        let mut is_empty = true;
+        while next != b']' || !is_empty {
+            self.value(next, depth)?;
+            is_empty = false;
             match self.peek()? {
-                b']' => break,
                 b',' => self.at += 1,
-                first => self.value(first, depth)?,
+                b']' => break,
+                _ => return None,
             }
+            next = self.peek()?;
         }
         self.at += 1; // ]
         Some(())
@@ -187,12 +201,14 @@ impl Writer<'_> {
         let mut end = start + 1;
         let mut other_spelling = false;
         loop {
-            end += quote_or_backslash(bytes.get(end..)?)?;
-            if bytes[end] == b'"' {
-                break;
+            end += string_special(bytes.get(end..)?)?;
+            match (bytes[end], bytes.get(end + 1)) {
+                (b'"', _) => break,
+                (b'\\', Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't')) => {}
+                // All else has another spelling than what serde_json writes. It reads the digits, too.
+                (b'\\', Some(b'/' | b'u')) => other_spelling = true,
+                _ => return None,
             }
-            // The short escapes are what serde_json writes too; all else has another spelling.
-            other_spelling |= matches!(bytes.get(end + 1)?, b'/' | b'u');
             end += 2;
         }
         if other_spelling {
@@ -205,16 +221,31 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// A number, `true`, `false` or `null`, by its text.
-    fn scalar(&mut self) -> Option<()> {
+    fn literal(&mut self, word: &str) -> Option<()> {
         let rest = self.text.as_bytes().get(self.at..)?;
-        self.at += rest.iter().position(|&b| ENDS_SCALAR[usize::from(b)]).unwrap_or(rest.len());
+        rest.starts_with(word.as_bytes()).then(|| self.at += word.len())
+    }
+
+    /// A number, by its text.
+    fn number(&mut self) -> Option<()> {
+        let bytes = self.text.as_bytes();
+        let starts = |at: usize, with: &[u8]| bytes.get(at).is_some_and(|byte| with.contains(byte));
+        let digits = |at: usize| Some(at + bytes.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count());
+        let one_or_more = |at: usize| digits(at).filter(|end| *end > at);
+        let mut at = self.at + usize::from(starts(self.at, b"-"));
+        at = if starts(at, b"0") { at + 1 } else { one_or_more(at)? };
+        if starts(at, b".") {
+            at = one_or_more(at + 1)?;
+        }
+        if starts(at, b"eE") {
+            at = one_or_more(at + 1 + usize::from(starts(at + 1, b"+-")))?;
+        }
+        self.at = at;
         Some(())
     }
 
     /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
-        let is_space = |byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
         let bytes = self.text.as_bytes();
         let mut byte = *bytes.get(self.at)?;
         if is_space(byte) {
@@ -263,31 +294,24 @@ fn prefix(bytes: &[u8], length: usize) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// Where the first `"` or `\` stands. Most strings are too short for `memchr2` to pay for its call.
-fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// Where the first `"`, `\` or control character stands.
+fn string_special(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xFF;
-    const SHORT: usize = 32;
-    // Exact up to and with the first zero byte, which is all that is asked for.
-    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
-    let Some(short) = bytes.first_chunk::<SHORT>() else {
-        return bytes.iter().position(|b| matches!(b, b'"' | b'\\'));
-    };
-    for (n, word) in short.as_chunks().0.iter().enumerate() {
+    // Exact up to and with the first such byte, which is all that is asked for.
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7);
+    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let (words, rest) = bytes.as_chunks();
+    for (n, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        let found = zero_bytes(word ^ (ONES * u64::from(b'"'))) | zero_bytes(word ^ (ONES * u64::from(b'\\')));
+        let found = is(word, b'"') | is(word, b'\\') | below(word, b' ');
         if found != 0 {
             return Some(8 * n + found.trailing_zeros() as usize / 8);
         }
     }
-    memchr2(b'"', b'\\', &bytes[SHORT..]).map(|at| SHORT + at)
+    let at = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
+    Some(8 * words.len() + at)
 }
-
-const ENDS_SCALAR: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut ends = b",]} \n\r\t".as_slice();
-    while let [first, rest @ ..] = ends {
-        table[*first as usize] = true;
-        ends = rest;
-    }
-    table
-};

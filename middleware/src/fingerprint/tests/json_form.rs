@@ -89,6 +89,28 @@ fn what_has_no_canonical_form_counts_by_its_bytes() {
 }
 
 #[test]
+fn a_text_has_a_form_exactly_if_serde_json_reads_it() {
+    fn every(pieces: &[&str], most: usize, text: &mut String) {
+        let readable = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        assert_eq!(canonical(text).is_some(), readable, "{text}");
+        for piece in pieces.iter().filter(|_| most > 0) {
+            let length = text.len();
+            text.push_str(piece);
+            every(pieces, most - 1, text);
+            text.truncate(length);
+        }
+    }
+    every(&["0", "1", "-", "+", ".", "e", "E", " "], 5, &mut String::new());
+    every(&["{", "}", "[", "]", ",", ":", "\"", "0", " "], 5, &mut String::new());
+    every(&["true", "false", "null", "t", "l", ",", "[", "]"], 4, &mut String::new());
+    // A string is read by eight bytes at a time.
+    for before in 0..17 {
+        let mut text = format!("\"{}", "x".repeat(before));
+        every(&["\"", "\\", "/", "u", "n", "0041", "\u{1f}", "\u{7f}", "\u{e9}"], 3, &mut text);
+    }
+}
+
+#[test]
 fn nesting_is_read_as_deep_as_serde_json_reads() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         for depth in [127, 128, 200_000] {
