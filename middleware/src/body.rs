@@ -95,7 +95,7 @@ pin_project! {
     #[derive(Debug)]
     enum ResponseKind<B> {
         Untouched { #[pin] body: B },
-        Whole { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
+        Whole { bytes: Option<Bytes>, trailers: Option<Box<HeaderMap>> },
         Watched { body: WatchedBody },
     }
 }
@@ -109,7 +109,7 @@ impl<B> ResponseBody<B> {
         Self::with_trailers(bytes, None)
     }
 
-    pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+    pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<Box<HeaderMap>>) -> Self {
         Self { kind: ResponseKind::Whole { bytes: Some(bytes).filter(|b| !b.is_empty()), trailers } }
     }
 
@@ -130,7 +130,10 @@ where
         match self.project().kind.project() {
             ResponseKindProj::Untouched { body } => body.poll_frame(cx).map_err(Into::into),
             ResponseKindProj::Whole { bytes, trailers } => {
-                let frame = bytes.take().map(Frame::data).or_else(|| trailers.take().map(Frame::trailers));
+                let frame = bytes
+                    .take()
+                    .map(Frame::data)
+                    .or_else(|| trailers.take().map(|trailers| Frame::trailers(*trailers)));
                 Poll::Ready(frame.map(Ok))
             }
             ResponseKindProj::Watched { body } => Pin::new(body).poll_frame(cx),
@@ -203,8 +206,8 @@ pub(crate) enum BodyEnd {
 pub(crate) type OnEnd = Box<dyn FnOnce(BodyEnd) -> BoxFuture<'static, ()> + Send>;
 
 /// A response body that is passed on as it comes and whose end is recorded. If its reader leaves, the rest is drained in a tracked
-/// task, within a bound, so that it is recorded like any other.
-pub(crate) struct WatchedBody(Option<Watched>);
+/// task, within a bound, so that it is recorded like any other. Boxed, so that the other bodies stay small.
+pub(crate) struct WatchedBody(Option<Box<Watched>>);
 
 struct Watched {
     first: VecDeque<Result<Frame<Bytes>, BoxError>>,
@@ -242,7 +245,8 @@ impl WatchedBody {
         let rest = Box::pin(rest.map_err(Into::into));
         let runtime = tokio::runtime::Handle::current();
         let _tracked = tracker.token();
-        Self(Some(Watched { first, flushed: false, rest, end: End::ToCome(on_end), _tracked, tracker, runtime }))
+        let watched = Watched { first, flushed: false, rest, end: End::ToCome(on_end), _tracked, tracker, runtime };
+        Self(Some(Box::new(watched)))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -318,7 +322,7 @@ impl Watched {
     }
 
     /// Reads and drops what is left, within the bound, and records the end.
-    async fn drain(mut self) {
+    async fn drain(mut self: Box<Self>) {
         let to_the_end = async { while std::future::poll_fn(|cx| self.poll_frame(cx)).await.is_some() {} };
         if timeout(DRAIN_LIMIT, to_the_end).await.is_err() {
             self.begin_recording(BodyEnd::BrokenOff, None);

@@ -33,7 +33,7 @@ pub(crate) struct Recording<'r, St: Store> {
 enum Read<B> {
     Whole {
         bytes: Bytes,
-        trailers: Option<HeaderMap>,
+        trailers: Option<Box<HeaderMap>>,
     },
     /// Too long, or a stream: it goes to the client as it comes.
     Stream(Begun<B>),
@@ -177,7 +177,7 @@ impl<St: Store> Recording<'_, St> {
             let data = match frame.into_data() {
                 Ok(data) => data,
                 Err(other) => {
-                    trailers = other.into_trailers().ok();
+                    trailers = other.into_trailers().ok().map(Box::new);
                     continue;
                 }
             };
@@ -196,7 +196,7 @@ impl<St: Store> Recording<'_, St> {
         verdict: Verdict,
         parts: Parts,
         bytes: Bytes,
-        trailers: Option<HeaderMap>,
+        trailers: Option<Box<HeaderMap>>,
     ) -> Response<ResponseBody<B>> {
         let recovery = held.recovery();
         // A response with trailers is not replayable: they are not stored.
