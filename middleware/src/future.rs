@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument as _, Span};
 
 use crate::body::ResponseBody;
@@ -48,16 +48,15 @@ impl<F, B, E> ResponseFuture<F, B, E> {
     }
 
     /// `ask` may be dropped. What it grants is given to `run`, and that must not be dropped any more.
-    pub(crate) fn keyed<A, G, R, W>(ask: A, run: R, tracker: &TaskTracker) -> Self
+    pub(crate) fn keyed<A, G, R, W>(ask: A, run: R) -> Self
     where
         A: Future<Output = ControlFlow<Answer<B, E>, G>> + Send + 'static,
-        R: FnOnce(G) -> W + Send + 'static,
+        R: FnOnce(G) -> (W, TaskTrackerToken) + Send + 'static,
         W: Future<Output = Answer<B, E>> + Send + 'static,
         B: Send + 'static,
         E: Send + 'static,
     {
-        let aside = Aside { tracker: tracker.clone(), runtime: Handle::current(), span: Span::current() };
-        let work = Box::pin(Keyed { stage: Stage::Asking { ask }, run: Some(run), aside });
+        let work = Box::pin(Keyed { stage: Stage::Asking { ask }, run: Some(run) });
         Self { kind: Kind::Keyed { work: Detaching(Some(work)) } }
     }
 }
@@ -103,7 +102,6 @@ pin_project! {
         #[pin]
         stage: Stage<A, W>,
         run: Option<R>,
-        aside: Aside,
     }
 }
 
@@ -111,14 +109,14 @@ pin_project! {
     #[project = StageProj]
     enum Stage<A, W> {
         Asking { #[pin] ask: A },
-        Running { #[pin] work: W },
+        Running { #[pin] work: W, aside: Aside },
     }
 }
 
 impl<A, R, W, G> Future for Keyed<A, R, W>
 where
     A: Future<Output = ControlFlow<W::Output, G>>,
-    R: FnOnce(G) -> W,
+    R: FnOnce(G) -> (W, TaskTrackerToken),
     W: Future,
 {
     type Output = W::Output;
@@ -128,12 +126,16 @@ where
         if let StageProj::Asking { ask } = this.stage.as_mut().project() {
             match (ready!(ask.poll(cx)), this.run.take()) {
                 (ControlFlow::Break(answer), _) => return Poll::Ready(answer),
-                (ControlFlow::Continue(granted), Some(run)) => this.stage.set(Stage::Running { work: run(granted) }),
+                (ControlFlow::Continue(granted), Some(run)) => {
+                    let (runtime, span) = (Handle::current(), Span::current());
+                    let (work, tracked) = run(granted);
+                    this.stage.set(Stage::Running { work, aside: Aside { tracked, runtime, span } });
+                }
                 (ControlFlow::Continue(_), None) => return Poll::Pending, // polled after it was ready
             }
         }
         match this.stage.project() {
-            StageProj::Running { work } => work.poll(cx),
+            StageProj::Running { work, .. } => work.poll(cx),
             StageProj::Asking { .. } => Poll::Pending, // it was set above
         }
     }
@@ -143,7 +145,7 @@ impl<A, R, W, G> Startable for Keyed<A, R, W>
 where
     Self: Send + 'static,
     A: Future<Output = ControlFlow<W::Output, G>>,
-    R: FnOnce(G) -> W,
+    R: FnOnce(G) -> (W, TaskTrackerToken),
     W: Future,
 {
     fn has_started(&self) -> bool {
@@ -151,16 +153,18 @@ where
     }
 
     fn carry_on(self: Pin<Box<Self>>) {
-        let Aside { tracker, runtime, span } = self.aside.clone();
+        let Stage::Running { aside, .. } = &self.stage else { return };
+        let Aside { tracked, runtime, span } = aside.clone();
         tracing::debug!(parent: &span, "the client left; the work goes on");
-        tracker.spawn_on(async { drop(self.await) }.instrument(span), &runtime);
+        tracked.task_tracker().spawn_on(async { drop(self.await) }.instrument(span), &runtime);
     }
 }
 
 /// Where work goes on that is dropped.
 #[derive(Clone)]
 struct Aside {
-    tracker: TaskTracker,
+    /// A drain waits for it from its beginning.
+    tracked: TaskTrackerToken,
     runtime: Handle,
     span: Span,
 }

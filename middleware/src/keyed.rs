@@ -1,5 +1,6 @@
 //! A request with a key: read, claim, run, record, or answer from the record.
 
+use std::future::ready;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -7,11 +8,13 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, LengthLimitError};
 use idempotency::{Answer, Attempt, Engine, Held, Key, Operation, Store, StoreError};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower_service::Service;
 
 use crate::body::{BoxError, Pieces, ResponseBody};
@@ -54,20 +57,24 @@ impl<S, St: Store> Keyed<S, St> {
                 Ok(bytes) => bytes,
                 Err(refusal) => return Break(Ok(self.config.refuse(refusal).map(ResponseBody::whole))),
             };
-            let operation = match self.config.prepare(&parts, &bytes, key) {
-                Ok(Some(operation)) if !is_held_outside(&parts, &operation) => operation,
-                Ok(_) => return Break(self.pass(Request::from_parts(parts, bytes.into())).await),
-                Err(refusal) => return Break(Ok(self.config.refuse(refusal).map(ResponseBody::whole))),
-            };
-            // Whoever leaves while the store is asked, or while another attempt is waited for, has run nothing: the claim is abandoned.
-            match self.engine.claim(&operation).await {
-                Ok(Answer::Run(held)) => {
-                    let request = Request::from_parts(parts, bytes.into());
-                    Continue(Granted { keyed: self, held, operation, request })
+            // What was asked for has no place where the handler is called without a claim, which is rare.
+            let error = 'ask: {
+                let operation = match self.config.prepare(&parts, &bytes, key) {
+                    Ok(Some(operation)) if !is_held_outside(&parts, &operation) => operation,
+                    Ok(_) => break 'ask None,
+                    Err(refusal) => return Break(Ok(self.config.refuse(refusal).map(ResponseBody::whole))),
+                };
+                // Whoever leaves while the store is asked, or while another attempt is waited for, has run nothing: the claim is abandoned.
+                match self.engine.claim(&operation).await {
+                    Ok(Answer::Run(held)) => {
+                        let request = Request::from_parts(parts, bytes.into());
+                        return Continue(Granted { keyed: self, held, operation, request });
+                    }
+                    Ok(Answer::DoNot(claimed)) => return Break(Ok(self.config.answer(claimed))),
+                    Err(error) => Some(error),
                 }
-                Ok(Answer::DoNot(claimed)) => Break(Ok(self.config.answer(claimed))),
-                Err(error) => Break(self.outage(error, Request::from_parts(parts, bytes.into())).await),
-            }
+            };
+            Break(Box::pin(self.without_claim(error, Request::from_parts(parts, bytes.into()))).await)
         }
     }
 
@@ -79,20 +86,22 @@ impl<S, St: Store> Keyed<S, St> {
         Ok(self.service.call(request).await?.map(ResponseBody::untouched))
     }
 
-    async fn outage<ReqBody, ResBody>(
+    /// There is nothing to claim, or the store could not say.
+    async fn without_claim<ReqBody, ResBody>(
         &mut self,
-        error: StoreError,
+        error: Option<StoreError>,
         request: Request<ReqBody>,
     ) -> Responded<ResBody, S::Error>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>>,
     {
+        let Some(error) = error else { return self.pass(request).await };
         tracing::warn!(error = &error as &dyn std::error::Error, "the store could not say whether to run");
         match self.config.outage {
             Outage::Refuse => Ok(self.config.refuse(Refusal::store_unavailable()).map(ResponseBody::whole)),
             Outage::Pass => {
                 metrics::counter!("idempotency_unprotected_total").increment(1);
-                let mut response = Box::pin(self.pass(request)).await?;
+                let mut response = self.pass(request).await?;
                 response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("true"));
                 Ok(response)
             }
@@ -110,9 +119,10 @@ pub(crate) struct Granted<S, St: Store, B> {
 
 impl<S, St: Store, ReqBody> Granted<S, St, ReqBody> {
     /// Begins the handler. Must be carried to its end whoever leaves.
-    pub(crate) fn run<ResBody>(self) -> impl Future<Output = Responded<ResBody, S::Error>>
+    pub(crate) fn run<ResBody>(self) -> (impl Future<Output = Responded<ResBody, S::Error>>, TaskTrackerToken)
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+        S::Error: Send + 'static,
         ResBody: Body<Data = Bytes> + Send + 'static,
         ResBody::Error: Into<BoxError>,
     {
@@ -121,23 +131,18 @@ impl<S, St: Store, ReqBody> Granted<S, St, ReqBody> {
         let tracked = engine.tracker().token();
         held.attempt().attach(Arc::clone(&config));
         request.extensions_mut().insert(held.attempt().clone());
-        let begun = catch_unwind(AssertUnwindSafe(|| service.call(request)));
-        async move {
-            let _tracked = tracked;
-            let handled = match begun {
-                Ok(handling) => AssertUnwindSafe(handling).catch_unwind().await,
-                Err(panic) => Err(panic),
-            };
-            let recording = Recording { engine: &engine, config: &config, operation: &operation };
-            match handled {
-                Ok(Ok(response)) => Ok(recording.respond(held, response).await),
-                Ok(Err(error)) => {
-                    Box::pin(after_unknown(held)).await;
-                    Err(error)
-                }
-                Err(_) => Ok(Box::pin(recording.after_panic(held)).await),
-            }
-        }
+        let handling = match catch_unwind(AssertUnwindSafe(|| service.call(request))) {
+            Ok(handling) => Either::Left(AssertUnwindSafe(handling).catch_unwind()),
+            Err(panic) => Either::Right(ready(Err(panic))),
+        };
+        let recording = Recording { engine, config, operation };
+        // One after the other in one place.
+        let work = handling.then(move |handled| match handled {
+            Ok(Ok(response)) => Either::Left(recording.respond(held, response).map(Ok)),
+            Ok(Err(error)) => Either::Right(after_unknown(held).map(|_| Err(error)).boxed()),
+            Err(_) => Either::Right(async move { Ok(recording.after_panic(held).await) }.boxed()),
+        });
+        (work, tracked)
     }
 }
 

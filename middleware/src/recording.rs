@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use http::header::LOCATION;
 use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode};
@@ -23,10 +24,10 @@ use crate::stored::{self, SetCookie, StoredResponse};
 use crate::whole::OnRecord;
 
 /// What is needed to record a response.
-pub(crate) struct Recording<'r, St: Store> {
-    pub(crate) engine: &'r Engine<St>,
-    pub(crate) config: &'r Arc<Config>,
-    pub(crate) operation: &'r Operation,
+pub(crate) struct Recording<St> {
+    pub(crate) engine: Engine<St>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) operation: Operation,
 }
 
 /// A response body as far as it was read.
@@ -51,63 +52,83 @@ struct Begun<B> {
     rest: Pin<Box<B>>,
 }
 
-impl<St: Store> Recording<'_, St> {
+impl<St: Store> Recording<St> {
     /// Settles `held` by the handler's response, and gives the client what is then on record.
-    pub(crate) async fn respond<B>(&self, held: Held<St>, response: Response<B>) -> Response<ResponseBody<B>>
+    pub(crate) fn respond<B>(
+        self,
+        held: Held<St>,
+        response: Response<B>,
+    ) -> impl Future<Output = Response<ResponseBody<B>>>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        // What is taken apart outside of a future has no second place in it.
         let (mut parts, body) = response.into_parts();
-        let said = parts.extensions.remove::<Verdict>();
-        let transaction = held.attempt().transaction();
-        if let Some(mark) = &self.config.replay_header {
-            // A handler may forward somebody else's replay; to this client it is the first answer.
-            parts.headers.remove(mark);
-        }
-        let verdict = said.unwrap_or_else(|| self.config.record.verdict(parts.status, held.recovery()));
-        let verdict = match transaction {
-            TransactionState::None => verdict,
-            TransactionState::Committed if parts.extensions.remove::<OnRecord>().is_some() => {
-                return Response::from_parts(parts, ResponseBody::untouched(body));
+        async move {
+            let said = parts.extensions.remove::<Verdict>();
+            let transaction = held.attempt().transaction();
+            if let Some(mark) = &self.config.replay_header {
+                // A handler may forward somebody else's replay; to this client it is the first answer.
+                parts.headers.remove(mark);
             }
-            // Another answer than the one that was committed: one key has one answer.
-            TransactionState::Committed => return Box::pin(self.answer_on_record()).await,
-            TransactionState::Superseded => return Box::pin(self.answer_on_record()).await,
-            TransactionState::Unknown => return self.not_recorded(),
-            TransactionState::NotCommitted | TransactionState::Open | TransactionState::NotBegun => {
-                match after_roll_back(transaction, said, verdict, parts.status) {
-                    Some(verdict) => verdict,
-                    None if held.may_release() => return Box::pin(self.release_and_refuse(held)).await,
-                    // A call to an external API is not rolled back with it.
-                    None => return Box::pin(self.hold(held, Response::from_parts(parts, body), true)).await,
+            let verdict = said.unwrap_or_else(|| self.config.record.verdict(parts.status, held.recovery()));
+            let verdict = match transaction {
+                TransactionState::None => verdict,
+                TransactionState::Committed if parts.extensions.remove::<OnRecord>().is_some() => {
+                    return Response::from_parts(parts, ResponseBody::untouched(body));
                 }
-            }
-        };
-        let refusal = parts.extensions.get::<Refusal>();
-        let unknown = refusal.is_some_and(Refusal::is_unknown);
-        // A call to an external API may have had its effect: no other one may be made under this key, and the answer is kept.
-        let is_held = held.recovery() == Recovery::Hold && (unknown || !held.may_release());
-        let verdict = if verdict == Verdict::Release && is_held { Verdict::InDoubt } else { verdict };
-        let asks_for_retry = refusal.is_some_and(Refusal::retryable);
-        if verdict == Verdict::InDoubt && (unknown || asks_for_retry) {
-            // Not this one: whoever asks again is told by the layer, and nothing runs then, so it must not ask for a retry.
-            return Box::pin(self.hold(held, Response::from_parts(parts, body), asks_for_retry)).await;
-        }
-        if verdict == Verdict::Release {
-            return match Box::pin(held.release()).await {
-                Recorded::Superseded => Box::pin(self.answer_on_record()).await,
-                Recorded::Applied | Recorded::Pending(_) => Response::from_parts(parts, ResponseBody::untouched(body)),
+                // Another answer than the one that was committed: one key has one answer.
+                TransactionState::Committed => return Box::pin(self.answer_on_record()).await,
+                TransactionState::Superseded => return Box::pin(self.answer_on_record()).await,
+                TransactionState::Unknown => return self.not_recorded(),
+                TransactionState::NotCommitted | TransactionState::Open | TransactionState::NotBegun => {
+                    match after_roll_back(transaction, said, verdict, parts.status) {
+                        Some(verdict) => verdict,
+                        None if held.may_release() => return Box::pin(self.release_and_refuse(held)).await,
+                        // A call to an external API is not rolled back with it.
+                        None => return Box::pin(self.hold(held, Response::from_parts(parts, body), true)).await,
+                    }
+                }
             };
-        }
-        match self.read(&mut parts, body).await {
-            Read::Whole { bytes, trailers } => self.whole(held, verdict, parts, bytes, trailers).await,
-            Read::Stream(begun) => Box::pin(self.stream(held, verdict, parts, begun)).await,
-            Read::BrokenOff(begun) => match Box::pin(self.after_break(held, said, &parts)).await {
-                Recorded::Superseded => Box::pin(self.answer_on_record()).await,
-                Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
-            },
-            Read::Panicked => Box::pin(self.after_panic(held)).await,
+            let refusal = parts.extensions.get::<Refusal>();
+            let unknown = refusal.is_some_and(Refusal::is_unknown);
+            // A call to an external API may have had its effect: no other one may be made under this key, and the answer is kept.
+            let is_held = held.recovery() == Recovery::Hold && (unknown || !held.may_release());
+            let verdict = if verdict == Verdict::Release && is_held { Verdict::InDoubt } else { verdict };
+            let asks_for_retry = refusal.is_some_and(Refusal::retryable);
+            if verdict == Verdict::InDoubt && (unknown || asks_for_retry) {
+                // Not this one: whoever asks again is told by the layer, and nothing runs then, so it must not ask for a retry.
+                return Box::pin(self.hold(held, Response::from_parts(parts, body), asks_for_retry)).await;
+            }
+            if verdict == Verdict::Release {
+                return match Box::pin(held.release()).await {
+                    Recorded::Superseded => Box::pin(self.answer_on_record()).await,
+                    Recorded::Applied | Recorded::Pending(_) => {
+                        Response::from_parts(parts, ResponseBody::untouched(body))
+                    }
+                };
+            }
+            match self.read(&mut parts, body).await {
+                Read::Whole { bytes, trailers } => {
+                    let recovery = held.recovery();
+                    match self.record(held, verdict, &parts, &bytes, trailers.is_none()).await {
+                        Recorded::Superseded => Box::pin(self.answer_on_record()).await,
+                        Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => {
+                            self.not_recorded()
+                        }
+                        Recorded::Applied | Recorded::Pending(_) => {
+                            Response::from_parts(parts, ResponseBody::with_trailers(bytes, trailers))
+                        }
+                    }
+                }
+                Read::Stream(begun) => Box::pin(self.stream(held, verdict, parts, begun)).await,
+                Read::BrokenOff(begun) => match Box::pin(self.after_break(held, said, &parts)).await {
+                    Recorded::Superseded => Box::pin(self.answer_on_record()).await,
+                    Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
+                },
+                Read::Panicked => Box::pin(self.after_panic(held)).await,
+            }
         }
     }
 
@@ -189,32 +210,23 @@ impl<St: Store> Recording<'_, St> {
         Read::Whole { bytes: begun.first.join(), trailers }
     }
 
-    /// Records a response that was read to its end, then gives it to the client.
-    async fn whole<B>(
+    /// Records a response that was read to its end.
+    fn record(
         &self,
         held: Held<St>,
         verdict: Verdict,
-        parts: Parts,
-        bytes: Bytes,
-        trailers: Option<Box<HeaderMap>>,
-    ) -> Response<ResponseBody<B>> {
-        let recovery = held.recovery();
-        // A response with trailers is not replayable: they are not stored.
-        let outcome = if trailers.is_some() {
-            not_kept(&parts)
-        } else {
-            self.config.outcome(parts.status, &parts.headers, &bytes)
-        };
-        let recorded = match verdict {
-            Verdict::InDoubt => Box::pin(held.mark_in_doubt(Some(outcome).filter(|o| o.payload().is_some()))).await,
-            Verdict::Record | Verdict::Release => held.complete(outcome).await,
-        };
-        match recorded {
-            Recorded::Superseded => Box::pin(self.answer_on_record()).await,
-            Recorded::Pending(_) if recovery == Recovery::Rerun && verdict == Verdict::Record => self.not_recorded(),
-            Recorded::Applied | Recorded::Pending(_) => {
-                Response::from_parts(parts, ResponseBody::with_trailers(bytes, trailers))
+        parts: &Parts,
+        bytes: &[u8],
+        replayable: bool,
+    ) -> impl Future<Output = Recorded> + use<St> {
+        // A response with trailers is not: they are not stored.
+        let outcome =
+            if replayable { self.config.outcome(parts.status, &parts.headers, bytes) } else { not_kept(parts) };
+        match verdict {
+            Verdict::InDoubt => {
+                Either::Left(held.mark_in_doubt(Some(outcome).filter(|outcome| outcome.payload().is_some())))
             }
+            Verdict::Record | Verdict::Release => Either::Right(held.complete(outcome)),
         }
     }
 
@@ -258,7 +270,7 @@ impl<St: Store> Recording<'_, St> {
 
     /// The attempt's own answer is thrown away; what is on record is the only one.
     async fn answer_on_record<B>(&self) -> Response<ResponseBody<B>> {
-        match self.engine.look(self.operation).await {
+        match self.engine.look(&self.operation).await {
             Ok(claimed) => self.config.answer(claimed),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "superseded, and the record cannot be read");

@@ -78,7 +78,7 @@ where
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         let keyed = Keyed::new(ready, self.engine.clone(), Arc::clone(&self.config));
-        ResponseFuture::keyed(keyed.ask(request, key), Granted::run, self.engine.tracker())
+        ResponseFuture::keyed(keyed.ask(request, key), Granted::run)
     }
 }
 

@@ -198,40 +198,48 @@ impl<St: Store> Engine<St> {
             InFlight::Reject => None,
             InFlight::Wait(limit) => Some(Instant::now() + limit.min(LONGEST)),
         };
-        let mut waiting = Waiting::new();
+        let mut waiting = None;
         let mut place = None;
         loop {
             let asked = BootInstant::now();
-            let (claimed, has_copy) = self.ask(&mut claim).await?;
-            match claimed {
-                Claimed::Granted(grant) if BootInstant::now() < asked.after(grant.lease_left) => {
+            // What is done before the next asking is rare. The answer is gone by then, so that it has no place of its own in this future.
+            let next = match self.ask(&mut claim).await? {
+                (Claimed::Granted(grant), has_copy) if BootInstant::now() < asked.after(grant.lease_left) => {
                     return Ok(Answer::Run(self.hold(operation, &claim, &grant, asked).copied(has_copy)));
                 }
-                Claimed::Refused => claim.nonce = Nonce::random(),
+                (Claimed::Refused, _) => Next::Rename,
                 // The lease was over before we learned of it: the first reply was lost, or this process stood still. Nothing
                 // ran under this nonce.
-                Claimed::Granted(grant) => {
-                    Box::pin(self.abandon_and_rename(&mut claim)).await?;
-                    if !grant.lease_left.is_zero() {
-                        return Err(StoreError::timeout());
-                    }
-                }
-                Claimed::InDoubt(doubt) if doubt.own => Box::pin(self.abandon_and_rename(&mut claim)).await?,
-                Claimed::InFlight { lease_left } => {
+                (Claimed::Granted(grant), _) => Next::Abandon { give_up: !grant.lease_left.is_zero() },
+                (Claimed::InDoubt(doubt), _) if doubt.own => Next::Abandon { give_up: false },
+                (Claimed::InFlight { lease_left }, _) => {
                     let now = Instant::now();
                     let Some(end) = give_up.filter(|end| *end > now) else {
                         return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
                     };
-                    place = place.or_else(|| self.inner.waiters.sit(settings.max_waiting));
+                    place = place.or_else(|| self.inner.waiters.sit(self.inner.settings.max_waiting));
                     if place.is_none() {
                         metrics::counter!("idempotency_waits_refused_total").increment(1);
                         return Ok(Answer::DoNot(Claimed::InFlight { lease_left }));
                     }
                     // No hint comes when a lease ends.
-                    let watch = || self.inner.store.watch(&claim.id);
-                    Box::pin(waiting.until_next(watch, lease_left.min(end - now))).await;
+                    Next::Wait(lease_left.min(end - now))
                 }
-                answer => return Ok(Answer::DoNot(answer)),
+                (answer, _) => return Ok(Answer::DoNot(answer)),
+            };
+            match next {
+                Next::Rename => claim.nonce = Nonce::random(),
+                Next::Abandon { give_up } => {
+                    Box::pin(self.abandon_and_rename(&mut claim)).await?;
+                    if give_up {
+                        return Err(StoreError::timeout());
+                    }
+                }
+                Next::Wait(at_most) => {
+                    let watch = || self.inner.store.watch(&claim.id);
+                    let waiting = waiting.get_or_insert_with(|| Box::new(Waiting::new()));
+                    Box::pin(waiting.until_next(watch, at_most)).await;
+                }
             }
         }
     }
@@ -296,18 +304,17 @@ impl<St: Store> Engine<St> {
         let store = &self.inner.store;
         let mut first_is_out = false;
         let asked = self.inner.within_timeout(async {
-            match store.claim(claim).await {
-                Err(error) if error.kind() == StoreErrorKind::Unavailable => {
-                    first_is_out = true;
-                    match Box::pin(store.claim(claim)).await {
-                        // The second try was not carried out; the first may have been.
-                        Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
-                        // Nobody but the store itself can have given up a grant of the first: under another nonce it would do so
-                        // again, and again.
-                        Ok(Claimed::Refused) => Err(error),
-                        answer => answer,
-                    }
-                }
+            let error = match store.claim(claim).await {
+                Err(error) if error.kind() == StoreErrorKind::Unavailable => error,
+                answer => return answer,
+            };
+            first_is_out = true;
+            match Box::pin(store.claim(claim)).await {
+                // The second try was not carried out; the first may have been.
+                Err(again) if again.kind() == StoreErrorKind::Busy => Err(error),
+                // Nobody but the store itself can have given up a grant of the first: under another nonce it would do so
+                // again, and again.
+                Ok(Claimed::Refused) => Err(error),
                 answer => answer,
             }
         });
@@ -343,6 +350,17 @@ impl<St: Store> Engine<St> {
     pub(crate) fn downgrade(&self) -> Weak<Inner<St>> {
         Arc::downgrade(&self.inner)
     }
+}
+
+/// What is done before the store is asked again.
+enum Next {
+    /// Under another nonce.
+    Rename,
+    /// The grant is given up, and so is the asking if the store may be too slow for any.
+    Abandon {
+        give_up: bool,
+    },
+    Wait(Duration),
 }
 
 /// Abandons the claim when it is dropped: the answer never came, in time or at all.

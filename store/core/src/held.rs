@@ -77,8 +77,8 @@ impl<St: Store> Held<St> {
     ///
     /// # Cancel safety
     /// Dropped: it may or may not be recorded; what is not stays in flight until its lease ends.
-    pub async fn complete(self, outcome: Outcome) -> Recorded {
-        self.settle(Settlement::Complete(outcome)).await
+    pub fn complete(self, outcome: Outcome) -> impl Future<Output = Recorded> {
+        self.settle(Settlement::Complete(outcome))
     }
 
     /// Whether [`Held::release`] frees the key. Not under [`Recovery::Hold`] while a [step](Attempt::has_open_step) may have had its
@@ -92,36 +92,39 @@ impl<St: Store> Held<St> {
     ///
     /// # Cancel safety
     /// As [`Held::complete`].
-    pub async fn release(self) -> Recorded {
+    pub fn release(self) -> impl Future<Output = Recorded> {
         let settlement = if self.may_release() { Settlement::Release } else { Settlement::InDoubt(None) };
-        self.settle(settlement).await
+        self.settle(settlement)
     }
 
     /// Says that nobody knows whether the effect happened, with the answer that is sent, if one is.
     ///
     /// # Cancel safety
     /// As [`Held::complete`].
-    pub async fn mark_in_doubt(self, response: Option<Outcome>) -> Recorded {
-        self.settle(Settlement::InDoubt(response)).await
+    pub fn mark_in_doubt(self, response: Option<Outcome>) -> impl Future<Output = Recorded> {
+        self.settle(Settlement::InDoubt(response))
     }
 
-    async fn settle(mut self, settlement: Settlement) -> Recorded {
+    /// No `async fn`, which would keep a second place for what it is given; nor are those above.
+    fn settle(mut self, settlement: Settlement) -> impl Future<Output = Recorded> {
         self.trace(match &settlement {
             Settlement::Complete(outcome) | Settlement::InDoubt(Some(outcome)) => outcome.size(),
             Settlement::Release | Settlement::InDoubt(None) => 0,
         });
-        match settle_once(&self.engine.inner, &self.attempt, &settlement).await {
-            Ok(Settled::Applied | Settled::AlreadyApplied) => Recorded::Applied,
-            Ok(Settled::Superseded) => {
-                self.superseded();
-                Recorded::Superseded
-            }
-            Err(error) => {
-                tracing::warn!(attempt = ?self.attempt, error = %error, "not recorded yet; trying again in the background");
-                metrics::counter!("idempotency_recorded_late_total").increment(1);
-                let engine = self.engine.clone();
-                engine.inner.tracker.spawn(self.settle_until_answered(settlement));
-                Recorded::Pending(error)
+        async move {
+            match settle_once(&self.engine.inner, &self.attempt, &settlement).await {
+                Ok(Settled::Applied | Settled::AlreadyApplied) => Recorded::Applied,
+                Ok(Settled::Superseded) => {
+                    self.superseded();
+                    Recorded::Superseded
+                }
+                Err(error) => {
+                    tracing::warn!(attempt = ?self.attempt, error = %error, "not recorded yet; trying again in the background");
+                    metrics::counter!("idempotency_recorded_late_total").increment(1);
+                    let engine = self.engine.clone();
+                    engine.inner.tracker.spawn(self.settle_until_answered(settlement));
+                    Recorded::Pending(error)
+                }
             }
         }
     }
@@ -153,21 +156,20 @@ impl<St: Store> Held<St> {
     }
 }
 
-async fn settle_once<St: Store>(
+fn settle_once<St: Store>(
     inner: &Inner<St>,
     attempt: &Attempt,
     settlement: &Settlement,
-) -> Result<Settled, StoreError> {
+) -> impl Future<Output = Result<Settled, StoreError>> {
     let holder = attempt.holder();
     let store = &*inner.store;
-    let settled = inner.within_timeout(async {
+    inner.within_timeout(async move {
         match settlement {
             Settlement::Complete(outcome) => store.complete(holder, outcome).await,
             Settlement::Release => store.release(holder, dead_for(inner.settings.store_timeout)).await,
             Settlement::InDoubt(response) => store.mark_in_doubt(holder, response.as_ref()).await,
         }
-    });
-    settled.await
+    })
 }
 
 impl<St: Store> Drop for Held<St> {

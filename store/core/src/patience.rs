@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::watch::Watch;
 
 /// What an operation of a store answers, if it does within `limit`. A future of its own and no `async fn`, which would keep a second
-/// place for the operation.
+/// place for the operation; and its timer has no place in it, since most of those in process need none.
 pub(crate) fn within<T, F>(limit: Duration, operation: F) -> Within<F>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -27,8 +27,7 @@ pin_project! {
         #[pin]
         operation: F,
         limit: Duration,
-        #[pin]
-        timer: Option<Unconstrained<Sleep>>,
+        timer: Option<Pin<Box<Unconstrained<Sleep>>>>,
     }
 }
 
@@ -39,19 +38,14 @@ where
     type Output = Result<T, StoreError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let this = self.project();
         if let Poll::Ready(answer) = this.operation.poll(cx) {
             return Poll::Ready(answer);
         }
         // Only now: a store that answers at once costs no timer. Unconstrained, because an operation that uses up its task's turn
         // each time must not keep the timer from its own.
-        if this.timer.is_none() {
-            this.timer.set(Some(unconstrained(sleep(*this.limit))));
-        }
-        match this.timer.as_pin_mut() {
-            Some(timer) => timer.poll(cx).map(|()| Err(StoreError::timeout())),
-            None => Poll::Pending, // it was set above
-        }
+        let timer = this.timer.get_or_insert_with(|| Box::pin(unconstrained(sleep(*this.limit))));
+        timer.as_mut().poll(cx).map(|()| Err(StoreError::timeout()))
     }
 }
 

@@ -155,10 +155,11 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         loop {
-            match self.claim_clearing(claim) {
+            let above = match self.claim_clearing(claim) {
                 Ok(claimed) => return Ok(claimed),
-                Err(above) => self.0.floors.rise(above).await?,
-            }
+                Err(above) => above,
+            };
+            Box::pin(self.0.floors.rise(above)).await?;
         }
     }
 
