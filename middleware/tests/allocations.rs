@@ -61,6 +61,6 @@ async fn a_request_without_a_key_allocates_nothing_of_ours_and_one_with_a_key_li
     assert!(replay <= bare, "{replay} blocks for a replay, {bare} for the bare service");
 }
 
-/// The store's are three of them; the body that is made anew, the copy of the inner service and the place for the attempt among the
-/// request's extensions are axum's and http's.
-const FIRST: u64 = 12;
+/// The future, the attempt, the store's record, the response as it is recorded, and its body's place while it is read. The other three are
+/// axum's and http's: the body that is made anew, and the attempt and its place among the request's extensions.
+const FIRST: u64 = 8;

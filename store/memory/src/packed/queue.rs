@@ -207,7 +207,7 @@ impl Segment {
     fn reserve(&mut self, size: usize) {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         if len + size > capacity {
-            let grown = (capacity + capacity / 2).max(len + size).min(self.most);
+            let grown = (capacity + capacity / 2).max(BEGINNING).max(len + size).min(self.most);
             self.bytes.reserve_exact(grown - len);
         }
     }
@@ -229,6 +229,9 @@ pub(super) const PLACE_BITS: u32 = OFFSET_BITS + NUMBER_BITS;
 
 /// The length of a segment at most, in bytes.
 const SEGMENT: usize = 1 << OFFSET_BITS;
+
+/// What any segment is given to begin with, in bytes: all of the first one.
+const BEGINNING: usize = SEGMENT >> 4;
 
 /// A payload longer than this is kept beside the entries, in bytes.
 const BESIDE: usize = 2048;
