@@ -1,6 +1,7 @@
 //! A refusal as `application/problem+json` (RFC 9457).
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
@@ -17,6 +18,8 @@ pub(crate) struct Problems {
     base: Cow<'static, str>,
     link: Option<HeaderValue>,
     responder: Responder,
+    /// The body of [`Refusal::InFlight`], once one was needed: it is always the same, and duplicates may come in storms.
+    in_flight: OnceLock<Bytes>,
 }
 
 impl Problems {
@@ -27,6 +30,7 @@ impl Problems {
     /// With another base, such as `https://api.example.com/problems/`.
     pub(crate) fn base(&mut self, base: impl Into<Cow<'static, str>>) {
         self.base = base.into();
+        self.in_flight = OnceLock::new();
     }
 
     /// With a link to the service's own rules for keys.
@@ -57,13 +61,10 @@ impl Problems {
     }
 
     fn problem_json(&self, refusal: &Refusal) -> Response<Bytes> {
-        let problem = ProblemDetails::from_status_code(refusal.status())
-            .with_title(refusal.title())
-            .with_detail(refusal.detail())
-            .with_extensions(Members::of(refusal, self.uri(refusal)));
-        // Strings and numbers under fixed names: there is nothing that could fail to serialise.
-        let body = JsonProblemDetails::from(problem).to_body_string().unwrap_or_default();
-        let mut response = Response::new(Bytes::from(body));
+        let mut response = Response::new(match refusal {
+            Refusal::InFlight { .. } => self.in_flight.get_or_init(|| self.body(refusal)).clone(),
+            _ => self.body(refusal),
+        });
         *response.status_mut() = refusal.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JsonProblemDetails::<()>::CONTENT_TYPE));
@@ -76,11 +77,20 @@ impl Problems {
         }
         response
     }
+
+    fn body(&self, refusal: &Refusal) -> Bytes {
+        let problem = ProblemDetails::from_status_code(refusal.status())
+            .with_title(refusal.title())
+            .with_detail(refusal.detail())
+            .with_extensions(Members::of(refusal, self.uri(refusal)));
+        // Strings and numbers under fixed names: there is nothing that could fail to serialise.
+        JsonProblemDetails::from(problem).to_body_string().unwrap_or_default().into()
+    }
 }
 
 impl Default for Problems {
     fn default() -> Self {
-        Self { base: Self::BASE.into(), link: None, responder: Responder::default() }
+        Self { base: Self::BASE.into(), link: None, responder: Responder::default(), in_flight: OnceLock::new() }
     }
 }
 
