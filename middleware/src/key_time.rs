@@ -40,7 +40,8 @@ impl KeyFormat {
 
     /// When a key of any format says it was made, if it looks like one that does: good enough to suspect, not to refuse.
     pub(crate) fn hint(key: &Key) -> Option<Timestamp> {
-        uuid7_millis(key.as_str()).or_else(|| ulid_millis(key.as_str())).map(from_millis)
+        let text = key.as_str();
+        uuid7_millis(text).or_else(|| ulid_millis(text)).map(from_millis)
     }
 
     /// When `key` says it was made; none for an opaque key.
