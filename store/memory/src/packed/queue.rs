@@ -230,8 +230,8 @@ pub(super) const PLACE_BITS: u32 = OFFSET_BITS + NUMBER_BITS;
 /// The length of a segment at most, in bytes.
 const SEGMENT: usize = 1 << OFFSET_BITS;
 
-/// What any segment is given to begin with, in bytes: all of the first one.
-const BEGINNING: usize = SEGMENT >> 4;
+/// What any segment is given to begin with, in bytes: all of the first three.
+const BEGINNING: usize = SEGMENT >> 2;
 
 /// A payload longer than this is kept beside the entries, in bytes.
 const BESIDE: usize = 2048;
