@@ -178,6 +178,19 @@ fn type_is_written_once_under_any_base() {
 }
 
 #[test]
+fn what_is_told_of_a_request_in_flight_is_always_the_same_but_for_the_base_and_the_wait() {
+    let mut problems = Problems::default();
+    for base in [Problems::BASE, "/problems/", "/errors/"] {
+        problems.base(base);
+        for (wait, seconds) in [(SECOND, "1"), (2 * SECOND, "2")] {
+            let response = problems.answer(Refusal::InFlight { retry_after: wait });
+            assert_eq!(body(&response)["type"], format!("{base}request-in-flight"));
+            assert_eq!(header(&response, "retry-after").as_deref(), Some(seconds));
+        }
+    }
+}
+
+#[test]
 fn docs_are_linked_when_set() {
     let mut problems = Problems::default();
     problems.docs(&Uri::from_static("https://api.example.com/docs/idempotency"));
