@@ -96,8 +96,11 @@ impl<D, M: Member> Serving<D, M> {
         Self { db: Arc::clone(db), queue, is_over: false }
     }
 
-    /// Whom to serve next; none when this server is to go.
+    /// Whom to serve next; none when this server is to go, and from then on.
     pub(crate) fn next(&mut self) -> Option<Vec<M>> {
+        if self.is_over {
+            return None;
+        }
         let next = (self.queue)(&self.db).next();
         self.is_over = next.is_none();
         next
@@ -177,6 +180,18 @@ mod tests {
         assert!(queue.push(about(4, 4)), "one has gone, and the other one may be at it for long");
         queue.abandoned();
         assert_eq!(numbers(queue.next()), [4], "the other one is still there for it");
+    }
+
+    #[test]
+    fn a_server_that_is_to_go_leaves_its_place_once() {
+        let queue = Arc::new(Queue::new(1, MOST));
+        assert!(queue.push(about(1, 1)));
+        let mut serving = Serving::new(&queue, |queue| queue);
+        assert_eq!(numbers(serving.next()), [1]);
+        assert!(serving.next().is_none() && serving.next().is_none());
+        drop(serving);
+        assert!(queue.push(about(2, 2)), "there is a place for one");
+        assert!(!queue.push(about(3, 3)), "and for no other");
     }
 
     #[test]

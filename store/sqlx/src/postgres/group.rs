@@ -59,12 +59,12 @@ impl Db {
             if let Some(group) = serving.next() {
                 carry_out(self, group).await;
             }
-            if let Some(group) = serving.next() {
+            if let Some(mut group) = serving.next() {
                 tokio::spawn(async move {
-                    let mut left = Some(group);
-                    while let Some(group) = left {
+                    loop {
                         carry_out(&serving.db, group).await;
-                        left = serving.next();
+                        let Some(next) = serving.next() else { return };
+                        group = next;
                     }
                 });
             }

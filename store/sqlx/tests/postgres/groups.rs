@@ -251,3 +251,23 @@ async fn a_record_is_found_by_its_key_on_a_table_that_nobody_has_analysed() {
     assert_eq!(count("pg_stat_get_numscans", "idempotency_records_due").await, 0, "looked for in all that is due");
     assert_eq!(count("pg_stat_get_tuples_returned", "idempotency_records").await, 0, "looked for in the whole table");
 }
+
+/// Nobody is forgotten in a queue, however they come and go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn everybody_is_answered_however_many_come() {
+    let place = Place::migrated().await;
+    for (nth, store) in place.real_stores().await.into_iter().enumerate() {
+        for callers in [2, 3, 8, 40] {
+            let mut working = JoinSet::new();
+            for caller in 0..callers {
+                let store = store.clone();
+                working.spawn(async move {
+                    for n in 0..400 / callers {
+                        run(&store, &claim(&format!("{nth}-{callers}-{caller}-{n}")), &outcome("answer")).await;
+                    }
+                });
+            }
+            tokio::time::timeout(PATIENT, working.join_all()).await.expect("an answer for everybody");
+        }
+    }
+}
