@@ -107,7 +107,7 @@ pub(super) enum Found {
     /// Nobody had the key: now it has.
     Granted(Grant),
     /// The record as it is.
-    Record(Judged),
+    Record(Box<Judged>),
     /// The key is too old, whatever the clock says.
     TooOld,
     /// Nothing of these: the age of the key does not allow it, or somebody else has just claimed it.
@@ -182,7 +182,7 @@ impl Asked {
         let Self(claim) = self;
         let Some(token) = row.try_get::<Option<i64>, _>("granted")? else {
             let judged = row::judged(std::slice::from_ref(row))?;
-            return Ok(if judged.is_there() { Found::Record(judged) } else { Found::Nothing });
+            return Ok(if judged.is_there() { Found::Record(judged.into()) } else { Found::Nothing });
         };
         if row.try_get::<&[u8], _>("granted_to")? != claim.nonce.as_bytes() {
             // To somebody else of the group.

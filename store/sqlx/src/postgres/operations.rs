@@ -32,7 +32,7 @@ async fn claim_once(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Claimed, F
     let judged = match find(db, try_, claim).await? {
         Found::Granted(grant) => return Ok(Claimed::Granted(grant)),
         Found::TooOld => return Ok(Claimed::TooOld),
-        Found::Record(judged) => judged,
+        Found::Record(judged) => *judged,
         Found::Nothing => row::judged(&db.alone(try_, read(db, &claim.id, class(claim))).await?)?,
     };
     match judged.decide(claim) {
@@ -68,7 +68,7 @@ async fn find(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Found, Failure> 
         return match found {
             Found::Granted(_) if !too_old => writing.commit().await.map(|()| found),
             Found::Granted(_) => writing.rollback().await.map(|()| Found::TooOld),
-            _ => writing.rollback().await.map(|()| Found::Record(judged)),
+            _ => writing.rollback().await.map(|()| Found::Record(judged.into())),
         };
     }
     writing.commit().await?;
