@@ -9,6 +9,10 @@ use idempotency::{RecordId, StoreError, StoreErrorKind};
 pub(crate) trait Member {
     /// The record, if no other member of a group may be about it.
     fn alone_about(&self) -> Option<&RecordId>;
+    /// How many bytes it brings, about.
+    fn weight(&self) -> usize {
+        0
+    }
 }
 
 /// Whoever waits to be served. Nobody is delayed for others to come: who finds a server free is served at once.
@@ -58,11 +62,16 @@ impl<M: Member> Queue<M> {
         }
         // So that a long queue about one record costs each of its groups no more than this.
         let looked_at = state.waiting.len().min(4 * self.most);
-        let mut ids = HashSet::new();
+        let (mut ids, mut weight) = (HashSet::new(), 0);
         let (mut group, mut left) = (Vec::new(), Vec::new());
         for member in state.waiting.drain(..looked_at) {
-            let fits = group.len() < self.most && member.alone_about().is_none_or(|id| ids.insert(*id));
-            if fits { group.push(member) } else { left.push(member) }
+            let has_room = group.len() < self.most && (group.is_empty() || weight + member.weight() <= HEAVIEST);
+            if has_room && member.alone_about().is_none_or(|id| ids.insert(*id)) {
+                weight += member.weight();
+                group.push(member);
+            } else {
+                left.push(member);
+            }
         }
         left.into_iter().rev().for_each(|member| state.waiting.push_front(member));
         Some(group)
@@ -115,6 +124,9 @@ impl<D, M: Member> Drop for Serving<D, M> {
     }
 }
 
+/// The most bytes of a group of more than one: a server has to hold them all at once.
+const HEAVIEST: usize = 8 << 20;
+
 /// How many were served together.
 pub(crate) const GROUP_SIZE: &str = "idempotency_group_commit_size";
 
@@ -139,6 +151,17 @@ mod tests {
     impl Member for One {
         fn alone_about(&self) -> Option<&RecordId> {
             Some(&self.0)
+        }
+    }
+
+    struct Heavy(RecordId, usize);
+
+    impl Member for Heavy {
+        fn alone_about(&self) -> Option<&RecordId> {
+            Some(&self.0)
+        }
+        fn weight(&self) -> usize {
+            self.1
         }
     }
 
@@ -213,6 +236,17 @@ mod tests {
         }
         assert_eq!(numbers(queue.next()).len(), MOST);
         assert_eq!(numbers(queue.next()).len(), 100 - MOST);
+    }
+
+    #[test]
+    fn a_group_is_no_heavier_than_may_be_and_one_may_be_heavier() {
+        let queue = Queue::new(1, MOST);
+        for (id, weight) in [(1, 2 * HEAVIEST), (2, HEAVIEST), (3, 1), (4, HEAVIEST - 1), (5, 1)] {
+            let _ = queue.push(Heavy(RecordId::from_bytes([id; 32]), weight));
+        }
+        let groups = std::iter::from_fn(|| queue.next());
+        let weights: Vec<Vec<usize>> = groups.map(|group| group.iter().map(|heavy| heavy.1).collect()).collect();
+        assert_eq!(weights, [vec![2 * HEAVIEST], vec![HEAVIEST], vec![1, HEAVIEST - 1], vec![1]]);
     }
 
     #[test]

@@ -309,19 +309,21 @@ pub(crate) fn write_record<Q: Values>(statement: Q, record: &Record) -> Q {
 /// When a sweep has something to do with the row, or earlier: it judges the whole record and moves this on. While the record is in flight
 /// it is early enough for what comes of it, so that a completion need not move it, and no index changes.
 pub(crate) fn due(record: &Record) -> Timestamp {
-    match (&record.stored, record.life.as_ref().and_then(early)) {
-        (Stored::InFlight, Some(early)) => record.due().min(record.since.after(early)),
+    match (&record.stored, &record.life) {
+        (Stored::InFlight, Some(life)) => record.due().min(record.since.after(life.windows().response())),
         _ => record.due(),
     }
 }
 
-/// How long after its claim a record is due already, whatever comes of it. None where it may still be in flight then: a sweep that moves
-/// the row of somebody who is at work above READ COMMITTED has him fail.
+/// How long after its claim a record is due already, so that a completion need not move it. None where it may still be in flight then, and a
+/// server lets nobody above READ COMMITTED write a row that a sweep has moved meanwhile.
+#[cfg(feature = "postgres")]
 pub(crate) fn early(life: &Life) -> Option<Duration> {
     Some(life.windows().response()).filter(|window| *window >= LONG_AFTER_A_RUN)
 }
 
 /// Longer than an attempt runs by default, several times.
+#[cfg(feature = "postgres")]
 const LONG_AFTER_A_RUN: Duration = Duration::from_secs(3600);
 
 /// Binds life settings: recovery, both windows, maximum age, drift, class.

@@ -23,7 +23,7 @@ asked AS MATERIALIZED (
         id, fingerprint, nonce, lease, recovery, response_window, tombstone_window, early,
         max_age, drift, key_class, key_time
     )
-    -- They all are. It makes the planner expect few of them, and look each up by its key, however small the table is.
+    -- They all are. It makes the planner expect few of them, and look each up by its key on a table of which nothing is known.
     WHERE length(claim.id) = 32
 ),
 granted AS (

@@ -1,6 +1,7 @@
 -- Completes what its holder still holds: in flight or in doubt, and not yet forgotten. When nothing is changed, a transaction finds
 -- out why.
--- $1 the time that a test gives, else NULL; $2 the format of rows.
+-- $1 the time that a test gives, else NULL; $2 the format of rows. The time is that of the statement: read before a wait for the row, which is
+-- judged as it is afterwards.
 UPDATE idempotency_records AS record
 SET
     state = 'completed',

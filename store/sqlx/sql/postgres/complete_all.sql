@@ -1,6 +1,6 @@
 -- Completes what its holders still hold: in flight or in doubt, and not yet forgotten; any number of records, and the ids of those that
 -- were. For the others a transaction finds out why.
--- $1 the time that a test gives, else NULL; $2 the format of rows; $3 how long to wait for a row; $4 whether this must be the transaction
+-- $1 the time that a test gives, else NULL, and read before any wait for a row; $2 the format of rows; $3 how long to wait for a row; $4 whether this must be the transaction
 -- that was begun for the effect: whoever ended it by hand has no effect in this one; then a column of the completions each.
 WITH judged AS MATERIALIZED (
     SELECT
@@ -8,13 +8,14 @@ WITH judged AS MATERIALIZED (
             coalesce($1, floor(extract(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT),
             (SELECT clock FROM idempotency_clock)
         ) AS now,
-        set_config('lock_timeout', $3, TRUE)
+        -- NULL in somebody's own transaction: as it is.
+        set_config('lock_timeout', coalesce($3, current_setting('lock_timeout')), TRUE)
 ),
 ended AS MATERIALIZED (
     SELECT ended.*
     FROM unnest($5::BYTEA[], $6::BYTEA[], $7::BIGINT[], $8::BIGINT[], $9::TEXT[], $10::BYTEA[])
         AS ended (id, nonce, token, status, location, payload)
-    -- As in a claim: the planner expects few.
+    -- As in a claim: the planner expects few of them.
     WHERE length(ended.id) = 32
 )
 UPDATE idempotency_records AS record

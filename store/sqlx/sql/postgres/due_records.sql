@@ -38,6 +38,8 @@ FROM judged
 CROSS JOIN idempotency_records AS record
 WHERE record.format = $2
     AND record.due <= judged.now
+    -- Others are of no record, and hold up no sweep.
+    AND length(record.id) = 32
 ORDER BY record.due
 LIMIT $3
 FOR UPDATE OF record SKIP LOCKED;

@@ -30,5 +30,7 @@ SELECT
     CASE WHEN record.payload IS NOT NULL THEN ''::BYTEA END AS payload
 FROM idempotency_records AS record
 WHERE record.id > $2
+    -- Others are of no record.
+    AND length(record.id) = 32
 ORDER BY record.id
 LIMIT $3;

@@ -21,9 +21,8 @@ judged AS MATERIALIZED (
     FROM held
 )
 UPDATE idempotency_records AS record
-SET
-    lease_until = greatest(record.lease_until, judged.now + $6),
-    due = greatest(record.due, judged.now + $6 + record.tombstone_window + 1)
+-- `due` stays, which may be too early: then a sweep looks and moves it on.
+SET lease_until = greatest(record.lease_until, judged.now + $6)
 FROM judged
 WHERE record.id = judged.id
     AND record.nonce = $3

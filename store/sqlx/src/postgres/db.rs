@@ -20,6 +20,8 @@ pub(super) struct Db {
     pub(super) pool: PgPool,
     pub(super) statements: Statements,
     pub(super) clock: Option<Arc<dyn Clock>>,
+    /// How long one waits to be asked for together with others.
+    pub(super) patience: Duration,
     pub(super) claims: Queue<Waiting<Asked>>,
     pub(super) completions: Queue<Waiting<Completion>>,
 }
@@ -27,8 +29,10 @@ pub(super) struct Db {
 impl Db {
     pub(super) fn new(pool: PgPool, statements: Statements, clock: Option<Arc<dyn Clock>>) -> Self {
         let servers = group::SERVERS;
+        let patience = pool.options().get_acquire_timeout().min(PATIENCE);
         Self {
             pool,
+            patience,
             statements,
             clock,
             claims: Queue::new(servers, group::MOST),
@@ -143,6 +147,9 @@ impl Writing<'_> {
         Ok(self.transaction.rollback().await?)
     }
 }
+
+/// Far below the minute for which a nonce that was given up is dead at the least.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// About half a second in all.
 const MOST_RETRIES: u32 = 16;

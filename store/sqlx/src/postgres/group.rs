@@ -1,17 +1,19 @@
 //! Claims and completions that meet in one process go to the database in one statement.
 //!
-//! A statement has its own cost, beside that of the rows that it writes, and a commit waits for the disk: both are shared. No two
-//! members of a group are about one record. What a member is told is its own, and so is what goes wrong with it: a group that
-//! fails, or that waits for somebody else's row, is carried out one by one.
+//! A statement has its own cost, beside that of the rows that it writes, and a commit waits for the disk: both are shared. A statement names no record
+//! twice: of several claims of one key the first one asks, and the others read along. What a member is told is its own, and so is what goes wrong with
+//! it: a group that fails, or that waits for somebody else's row, is carried out one by one. What takes long leaves its place to others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use idempotency::time::micros;
 use idempotency::{Claim, Grant, Holder, Outcome, RecordId, StoreError, StoreErrorKind, TOKEN_HOLD, Timestamp};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 
 use super::db::{Db, Query};
 use super::error::Failure;
@@ -27,6 +29,10 @@ pub(super) trait Joint: Send + Sync + Sized + 'static {
     const IS_ALONE: bool;
 
     fn id(&self) -> &RecordId;
+    /// How many bytes it brings, about.
+    fn weight(&self) -> usize {
+        0
+    }
     fn queue(db: &Db) -> &Queue<Waiting<Self>>;
     /// The statement for one.
     fn alone(&self, db: &Db) -> Query;
@@ -39,12 +45,17 @@ pub(super) trait Joint: Send + Sync + Sized + 'static {
 /// Somebody who waits for an answer.
 pub(super) struct Waiting<J: Joint> {
     asked: J,
+    since: Instant,
     reply: oneshot::Sender<Result<J::Answer, Failure>>,
 }
 
 impl<J: Joint> Member for Waiting<J> {
     fn alone_about(&self) -> Option<&RecordId> {
         J::IS_ALONE.then(|| self.asked.id())
+    }
+
+    fn weight(&self) -> usize {
+        self.asked.weight()
     }
 }
 
@@ -53,16 +64,16 @@ impl Db {
     /// nobody drops.
     pub(super) async fn together<J: Joint>(self: &Arc<Self>, asked: J) -> Result<J::Answer, Failure> {
         let (reply, answer) = oneshot::channel();
-        if J::queue(self).push(Waiting { asked, reply }) {
+        if J::queue(self).push(Waiting { asked, since: Instant::now(), reply }) {
             let mut serving = Serving::new(self, J::queue);
-            // One's own group here, without the way to another task and back.
+            // Here, without the way to another task and back.
             if let Some(group) = serving.next() {
-                carry_out(self, group).await;
+                serve(self, group).await;
             }
             if let Some(mut group) = serving.next() {
                 tokio::spawn(async move {
                     loop {
-                        carry_out(&serving.db, group).await;
+                        serve(&serving.db, group).await;
                         let Some(next) = serving.next() else { return };
                         group = next;
                     }
@@ -73,7 +84,23 @@ impl Db {
     }
 }
 
+/// Carries out a group, or sees to it that it is, if it takes long: it waits for a row, or for a connection, and others need not.
+async fn serve<J: Joint>(db: &Arc<Db>, group: Vec<Waiting<J>>) {
+    let db = Arc::clone(db);
+    let mut work = Box::pin(async move { carry_out(&db, group).await });
+    if timeout(LONG, &mut work).await.is_err() {
+        tokio::spawn(work);
+    }
+}
+
 async fn carry_out<J: Joint>(db: &Db, mut group: Vec<Waiting<J>>) {
+    for late in group.extract_if(.., |waiting| waiting.since.elapsed() > db.patience) {
+        // What is late may be given up by now; it must not come after that is forgotten.
+        drop(late.reply.send(Err(StoreError::new(StoreErrorKind::Unavailable, "no connection in time").into())));
+    }
+    if group.is_empty() {
+        return;
+    }
     metrics::histogram!(GROUP_SIZE).record(u32::try_from(group.len()).unwrap_or(u32::MAX));
     // In one order in all processes, so that two groups do not wait for each other.
     group.sort_unstable_by_key(|waiting| *waiting.asked.id());
@@ -209,7 +236,7 @@ pub(super) struct Completion {
 impl Completion {
     /// The statement in the transaction that was begun for the effect, and in no other.
     pub(super) fn within(&self, db: &Db) -> Query {
-        completions(db, &[self], WAIT, true)
+        completions(db, &[self], None, true)
     }
 }
 
@@ -221,6 +248,10 @@ impl Joint for Completion {
 
     fn id(&self) -> &RecordId {
         &self.holder.id
+    }
+
+    fn weight(&self) -> usize {
+        self.outcome.payload().map_or(0, |payload| payload.len())
     }
 
     fn queue(db: &Db) -> &Queue<Waiting<Self>> {
@@ -240,7 +271,7 @@ impl Joint for Completion {
     }
 
     fn all(db: &Db, all: &[Self], wait: &'static str) -> Query {
-        completions(db, &all.iter().collect::<Vec<_>>(), wait, false)
+        completions(db, &all.iter().collect::<Vec<_>>(), Some(wait), false)
     }
 
     fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<bool, Failure>> {
@@ -249,7 +280,7 @@ impl Joint for Completion {
     }
 }
 
-fn completions(db: &Db, all: &[&Completion], wait: &'static str, in_begun: bool) -> Query {
+fn completions(db: &Db, all: &[&Completion], wait: Option<&'static str>, in_begun: bool) -> Query {
     let ids: Vec<_> = all.iter().map(|one| one.holder.id.as_bytes().as_slice()).collect();
     let nonces: Vec<_> = all.iter().map(|one| one.holder.nonce.as_bytes().as_slice()).collect();
     let tokens: Vec<_> = all.iter().map(|one| row::token_number(one.holder.token)).collect();
@@ -268,6 +299,9 @@ pub(super) const MOST: usize = 32;
 
 /// For somebody else's row: what `begin.sql` has, and what connections of our own begin with.
 pub(super) const WAIT: &str = "5s";
+
+/// How long a group keeps its place.
+const LONG: Duration = Duration::from_millis(100);
 
 /// The same where others would wait along.
 const SHORT_WAIT: &str = "100ms";

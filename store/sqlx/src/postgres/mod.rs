@@ -55,10 +55,11 @@ use crate::task;
 /// 1. **A claim of a fresh key is one statement**, `INSERT … ON CONFLICT DO NOTHING`, and of several at once the primary key
 ///    lets one through. A time-ordered key with an age limit needs a transaction, which looks at the floor once more.
 ///    **Group commit**: claims, and completions, of different records that come while two groups of their kind are under way go in one statement and one
-///    commit, 32 at most (`idempotency_group_commit_size` counts). Nobody is delayed for others to come, and each is answered as if it
-///    were alone: a group that fails, or waits for somebody's row for more than 100 ms, is carried out one by one.
-///    Whatever else a claim is answered with comes from a plain read, which nobody blocks; a duplicate never writes
-///    or locks the record's row. Only a grant over a row that is free, over, or left behind locks it, and a duplicate that
+///    commit, 32 at most (`idempotency_group_commit_size` counts); of several claims of one key one asks, and the others read along. Nobody is
+///    delayed for others to come, and each is answered as if it were alone: a group that fails, or waits for somebody's row for more than
+///    100 ms, is carried out one by one, and what takes longer than that leaves its place to others.
+///    Whatever else a claim is answered with comes from a plain read; a duplicate never writes
+///    or locks the record's row, and waits only while somebody is about to commit what he wrote of it. Only a grant over a row that is free, over, or left behind locks it, and a duplicate that
 ///    [renews a tombstone's window](idempotency::Windows::renewed_up_to), which has its answer by then and waits half a second at most.
 /// 2. **Every change of a row** is a conditional `UPDATE`, or a short transaction that locks the row, reads it, lets
 ///    [`protocol`](idempotency::protocol) decide, and writes it back, at READ COMMITTED whatever the database's default is.

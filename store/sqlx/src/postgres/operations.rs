@@ -16,8 +16,8 @@ use crate::row::{self, Judged};
 
 row::codec!(PgRow, Query);
 
-/// Claims in one trip when nobody has the key, or when its record answers, from a plain read, which nobody's lock blocks. Only a grant
-/// over a record takes its row.
+/// Claims in one trip when nobody has the key. Otherwise the record answers from a plain read, in the same trip if the claim met others.
+/// Only a grant over a record takes its row.
 pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     let mut tries = Tries::default();
     loop {

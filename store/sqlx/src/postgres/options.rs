@@ -36,6 +36,8 @@ impl PostgresOptions {
     /// How long an operation waits for a connection, a new one included, before it answers
     /// [`Unavailable`](idempotency::StoreErrorKind::Unavailable).
     ///
+    /// A claim or a completion that first waited for others to be served waits twice as long at most.
+    ///
     /// Default: 1 s, the store timeout of a layer. Longer than that timeout is pointless: the claimer has
     /// given up by then. Much shorter, and a burst of claims fails where it could have queued.
     pub fn wait(self, wait: Duration) -> Self {
@@ -92,7 +94,8 @@ impl PostgresOptions {
     ///
     /// # Errors
     /// As [`open`](Self::open), without [`OpenError::Schema`]. Where tables are to be made, and this process or another one is at it, it ends
-    /// with [`Timeout`](idempotency::StoreErrorKind::Timeout) after ten minutes.
+    /// with [`Timeout`](idempotency::StoreErrorKind::Timeout) after ten minutes. Where a table is to be changed that somebody has for more than three seconds,
+    /// a dump or a long transaction, it ends with [`Busy`](idempotency::StoreErrorKind::Busy): try again.
     ///
     /// # Panics
     /// As [`open`](Self::open).
@@ -115,7 +118,11 @@ impl PostgresOptions {
         let options = match self.statements {
             Statements::InTransactions => options.statement_cache_capacity(0),
             // A statement that stands alone has no transaction whose settings are its own.
-            Statements::PreparedOnce => options.options([("lock_timeout", group::WAIT)]),
+            Statements::PreparedOnce => {
+                // And a plan is made once: while the tables are empty, it would be to read them whole. What that makes a table cost which has no
+                // index is no reason to compile the plan.
+                options.options([("lock_timeout", group::WAIT), ("enable_seqscan", "off"), ("jit", "off")])
+            }
         };
         Ok(PgPoolOptions::new()
             .max_connections(self.connections)

@@ -69,7 +69,7 @@ pub(super) async fn migrate(pool: &PgPool) -> Result<(), OpenError> {
 
 /// The same in one transaction: of two processes the second one finds everything done.
 async fn migrate_on(connection: &mut PgConnection) -> Result<(), OpenError> {
-    // No lock timeout: whoever migrates beside us may take its time.
+    // No lock timeout here: whoever migrates beside us may take its time.
     let mut transaction = begin(connection).await?;
     transaction.execute(sqlx::raw_sql(sql::MIGRATE_ALONE)).await.map_err(broken)?;
     let found = version_in(&mut transaction).await?;
