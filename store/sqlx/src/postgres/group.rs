@@ -70,12 +70,12 @@ impl Db {
             if let Some(group) = serving.next() {
                 serve(self, group).await;
             }
-            if let Some(mut group) = serving.next() {
+            let mut next = serving.next();
+            if next.is_some() {
                 tokio::spawn(async move {
-                    loop {
+                    while let Some(group) = next {
                         serve(&serving.db, group).await;
-                        let Some(next) = serving.next() else { return };
-                        group = next;
+                        next = serving.next();
                     }
                 });
             }
@@ -300,8 +300,8 @@ pub(super) const MOST: usize = 32;
 /// For somebody else's row: what `begin.sql` has, and what connections of our own begin with.
 pub(super) const WAIT: &str = "5s";
 
-/// How long a group keeps its place.
-const LONG: Duration = Duration::from_millis(100);
-
 /// The same where others would wait along.
 const SHORT_WAIT: &str = "100ms";
+
+/// How long a group keeps its place.
+const LONG: Duration = Duration::from_millis(100);

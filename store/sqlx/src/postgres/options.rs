@@ -161,7 +161,7 @@ pub enum Statements {
     #[default]
     InTransactions,
     /// Prepared once a session, and a statement that stands alone is one trip, so a claim of a fresh key is. For a direct
-    /// connection: it begins with a `lock_timeout` among its startup `options`, which
+    /// connection: it begins with settings of its own (`lock_timeout`, `enable_seqscan`, `jit`) among its startup `options`, which
     /// PgBouncer refuses.
     PreparedOnce,
 }

@@ -5,7 +5,7 @@ use idempotency_sqlx::PostgresStore;
 use sqlx::PgPool;
 
 use crate::common::contents;
-use crate::support::{Place, claim, duplicate, grant, outcome, replayed, run};
+use crate::support::{HOUR, Place, claim, duplicate, grant, outcome, replayed, run};
 
 contents::contents_tests!(Place);
 
@@ -20,6 +20,24 @@ async fn a_store_on_the_programs_own_pool_shares_the_records() {
     let nothing = PgPool::connect(Place::empty().await.url()).await.unwrap();
     let error = PostgresStore::from_pool(nothing).await.unwrap_err();
     assert!(matches!(error, OpenError::Schema { found: 0, .. }), "{error:?}");
+}
+
+/// No record has such an id, and the table does not refuse it.
+#[tokio::test]
+async fn a_row_whose_id_is_none_holds_up_neither_a_sweep_nor_a_list() {
+    let place = Place::migrated().await;
+    let store = place.store().await;
+    run(&store, &claim("over"), &outcome("answer")).await;
+    place
+        .execute(
+            "CREATE TEMPORARY TABLE copied AS SELECT * FROM idempotency_records;
+             UPDATE copied SET id = '\\x00', due = 0;
+             INSERT INTO idempotency_records SELECT * FROM copied;",
+        )
+        .await;
+    assert_eq!(store.list(&List::default()).await.unwrap().entries.len(), 1);
+    place.clock.advance(48 * HOUR);
+    assert_eq!(store.sweep(10).await.unwrap().purged, 1);
 }
 
 /// Not even a no-op: an update by a duplicate makes a handler at REPEATABLE READ that reads the row fail to serialise.

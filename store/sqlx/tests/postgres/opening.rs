@@ -6,8 +6,8 @@ use std::time::Duration;
 use idempotency::{OpenError, Store, StoreErrorKind};
 use idempotency_sqlx::PostgresStore;
 
-use crate::common::opening;
-use crate::support::{PATIENT, Place, claim, granted, server};
+use crate::common::{Database as _, opening};
+use crate::support::{PATIENT, Place, claim, execute, granted, server};
 
 opening::opening_tests!(Place);
 
@@ -23,6 +23,20 @@ async fn a_missing_server_is_unavailable_and_a_missing_database_is_refused() {
             assert!(error.source().is_some_and(|source| source.source().is_some()), "what sqlx said is kept");
         }
     }
+}
+
+/// Whoever waits for a table has all who use it wait behind him, so a migration that changes one does not wait for long.
+#[tokio::test]
+async fn a_migration_does_not_queue_behind_whoever_has_the_table() {
+    let place = Place::empty().await;
+    place.execute(Place::FIXTURE).await;
+    let mut reader = place.connection().await;
+    execute(&mut reader, "BEGIN; SELECT count(*) FROM idempotency_records;").await;
+    let error = place.migrate().await.unwrap_err();
+    assert!(matches!(&error, OpenError::Store(error) if error.kind() == StoreErrorKind::Busy), "{error:?}");
+    execute(&mut reader, "ROLLBACK").await;
+    place.migrate().await.unwrap();
+    place.store().await;
 }
 
 #[tokio::test]
