@@ -18,6 +18,8 @@ mod in_time;
 mod isolation;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod lease_row;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod lending;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod listing;
 #[cfg(feature = "mysql")]

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use idempotency::{Clock, KeyClass, RecordId, StoreError, Timestamp};
-use sqlx::mysql::{MySqlArguments, MySqlPool, MySqlRow};
-use sqlx::{Executor, MySql, Transaction};
+use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::{Connection, Executor, MySql, Transaction};
 
 use super::error::Failure;
 use super::sql;
+use crate::lending::Lending;
 
 /// A statement of ours. Prepared once a connection.
 pub(super) type Query = sqlx::query::Query<'static, MySql, MySqlArguments>;
 
 pub(super) struct Db {
-    pub(super) pool: MySqlPool,
+    pub(super) connections: Lending<MySql>,
     /// Whether the pool's sessions are as [`sql::CONNECT`] makes them.
     pub(super) own_sessions: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -28,23 +29,30 @@ impl Db {
 
     /// The rows of a plain read, which sees what was committed before it.
     pub(super) async fn read(&self, statement: Query) -> Result<Vec<MySqlRow>, Failure> {
-        Ok(self.pool.fetch_all(statement).await?)
+        let mut lent = self.connections.lend().await?;
+        let rows = lent.connection.fetch_all(statement).await?;
+        self.connections.take_back(lent);
+        Ok(rows)
     }
 
     /// How many rows a statement at READ COMMITTED changed that is a transaction of its own.
     pub(super) async fn change(&self, statement: Query) -> Result<u64, Failure> {
-        if self.own_sessions {
-            return Ok(self.pool.execute(statement).await?.rows_affected());
-        }
-        let mut transaction = self.begin().await?;
-        let changed = transaction.execute(statement).await?;
-        transaction.commit().await?;
-        Ok(changed)
+        let mut lent = self.connections.lend().await?;
+        let changed = if self.own_sessions {
+            lent.connection.execute(statement).await?
+        } else {
+            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
+            let changed = transaction.execute(statement).await?;
+            transaction.commit().await?;
+            changed
+        };
+        self.connections.take_back(lent);
+        Ok(changed.rows_affected())
     }
 
     /// Begins a transaction at READ COMMITTED.
     pub(super) async fn begin(&self) -> Result<Writing, Failure> {
-        Ok(Writing(self.pool.begin_with(sql::BEGIN).await?))
+        Ok(Writing(self.connections.begin_with(sql::BEGIN).await?))
     }
 }
 

@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::db::Db;
 use super::{MySqlStore, schema, sql};
+use crate::lending::{Lending, Owner};
 
 /// How a [`MySqlStore`] is opened: [`MySqlStore::options`].
 #[derive(Clone)]
@@ -67,8 +68,9 @@ impl MySqlOptions {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<MySqlStore, OpenError> {
-        let db = Db { pool: self.pool()?, own_sessions: true, clock: self.clock };
-        schema::check(&db.pool).await?;
+        let connections = Lending::new(self.pool()?, Owner::Store);
+        let db = Db { connections, own_sessions: true, clock: self.clock };
+        schema::check(db.connections.pool()).await?;
         Ok(MySqlStore::new(db))
     }
 

@@ -159,7 +159,7 @@ async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<MySqlTra
     let rows = db.read(db.timed(sql::CLOCK)).await.map_err(Failure::into_store_error)?;
     let first = rows.first().ok_or_else(|| error::store_error(sqlx::Error::RowNotFound))?;
     let opened = row::now(first)?;
-    let mut transaction = db.pool.begin_with(begin).await.map_err(error::store_error)?;
+    let mut transaction = db.connections.begin_with(begin).await.map_err(error::store_error)?;
     if db.own_sessions {
         // The server counts in seconds.
         let seconds = limit.as_secs().max(1);

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use idempotency::{Clock, KeyClass, RecordId, StoreError, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::{Executor, PgPool, Postgres, Transaction};
+use sqlx::{Connection, Executor, PgPool, Postgres, Transaction};
 
 use super::error::Failure;
 use super::group::{self, Asked, Completion, Waiting};
 use super::options::Statements;
 use super::sql;
+use crate::lending::{Lending, Owner};
 use crate::queue::Queue;
 
 /// A statement of ours.
 pub(super) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
 
 pub(super) struct Db {
-    pub(super) pool: PgPool,
+    pub(super) connections: Lending<Postgres>,
     pub(super) statements: Statements,
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// How long one waits to be asked for together with others.
@@ -27,11 +28,11 @@ pub(super) struct Db {
 }
 
 impl Db {
-    pub(super) fn new(pool: PgPool, statements: Statements, clock: Option<Arc<dyn Clock>>) -> Self {
+    pub(super) fn new(pool: PgPool, owner: Owner, statements: Statements, clock: Option<Arc<dyn Clock>>) -> Self {
         let servers = group::SERVERS;
         let patience = pool.options().get_acquire_timeout().min(PATIENCE);
         Self {
-            pool,
+            connections: Lending::new(pool, owner),
             patience,
             statements,
             clock,
@@ -58,29 +59,37 @@ impl Db {
 
     /// The rows of a statement that stands alone.
     pub(super) async fn alone(&self, try_: u32, statement: Query) -> Result<Vec<PgRow>, Failure> {
-        if self.may_stand_alone(try_) {
-            return Ok(self.pool.fetch_all(statement).await?);
-        }
-        let mut transaction = self.begin().await?;
-        let rows = transaction.fetch_all(statement).await?;
-        transaction.commit().await?;
+        let mut lent = self.connections.lend().await?;
+        let rows = if self.may_stand_alone(try_) {
+            lent.connection.fetch_all(statement).await?
+        } else {
+            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
+            let rows = transaction.fetch_all(statement).await?;
+            transaction.commit().await?;
+            rows
+        };
+        self.connections.take_back(lent);
         Ok(rows)
     }
 
     /// How many rows a statement that stands alone has changed.
     pub(super) async fn change(&self, try_: u32, statement: Query) -> Result<u64, Failure> {
-        if self.may_stand_alone(try_) {
-            return Ok(self.pool.execute(statement).await?.rows_affected());
-        }
-        let mut transaction = self.begin().await?;
-        let changed = transaction.execute(statement).await?;
-        transaction.commit().await?;
-        Ok(changed)
+        let mut lent = self.connections.lend().await?;
+        let changed = if self.may_stand_alone(try_) {
+            lent.connection.execute(statement).await?
+        } else {
+            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
+            let changed = transaction.execute(statement).await?;
+            transaction.commit().await?;
+            changed
+        };
+        self.connections.take_back(lent);
+        Ok(changed.rows_affected())
     }
 
     /// Begins a transaction at READ COMMITTED.
     pub(super) async fn begin(&self) -> Result<Writing<'_>, Failure> {
-        Ok(Writing { db: self, transaction: self.pool.begin_with(sql::BEGIN).await? })
+        Ok(Writing { db: self, transaction: self.connections.begin_with(sql::BEGIN).await? })
     }
 
     fn given_now(&self) -> Option<i64> {

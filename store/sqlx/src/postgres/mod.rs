@@ -28,6 +28,7 @@ pub use leases::PostgresLeases;
 pub use options::{PostgresOptions, Statements};
 pub use transaction::PostgresTransaction;
 
+use crate::lending::Owner;
 use crate::task;
 
 /// A durable store in a PostgreSQL database, for any number of processes and hosts. Clones share its connections.
@@ -122,7 +123,7 @@ impl PostgresStore {
 
     /// Opens the store on connections that the program has already, sent as with [`Statements::InTransactions`]. How long
     /// an operation waits for one is the pool's `acquire_timeout`, 30 s by default: more than the store timeout of a
-    /// layer.
+    /// layer. The store keeps up to 8 of them for 20 ms after their use, and none where the pool has no others to give.
     ///
     /// # Errors
     /// As [`PostgresOptions::open`], without [`OpenError::Url`].
@@ -133,8 +134,8 @@ impl PostgresStore {
     /// # Cancel safety
     /// As [`PostgresOptions::open`].
     pub async fn from_pool(pool: PgPool) -> Result<Self, OpenError> {
-        let db = Db::new(pool, Statements::InTransactions, None);
-        schema::check(&db.pool).await?;
+        let db = Db::new(pool, Owner::Program, Statements::InTransactions, None);
+        schema::check(db.connections.pool()).await?;
         Ok(Self::new(db))
     }
 

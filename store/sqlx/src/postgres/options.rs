@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::db::Db;
 use super::{PostgresStore, group, schema};
+use crate::lending::Owner;
 
 /// How a [`PostgresStore`] is opened: [`PostgresStore::options`].
 #[derive(Clone)]
@@ -84,8 +85,8 @@ impl PostgresOptions {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<PostgresStore, OpenError> {
-        let db = Db::new(self.pool()?, self.statements, self.clock);
-        schema::check(&db.pool).await?;
+        let db = Db::new(self.pool()?, Owner::Store, self.statements, self.clock);
+        schema::check(db.connections.pool()).await?;
         Ok(PostgresStore::new(db))
     }
 

@@ -143,7 +143,7 @@ async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<Postgres
         Isolation::RepeatableRead => sql::BEGIN_REPEATABLE_READ,
         Isolation::Serializable => sql::BEGIN_SERIALIZABLE,
     };
-    let mut transaction = db.pool.begin_with(begin).await.map_err(error::store_error)?;
+    let mut transaction = db.connections.begin_with(begin).await.map_err(error::store_error)?;
     // The server's own limit is about 24 days.
     let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
     let limited = transaction.execute(db.query(sql::LIMIT_IDLENESS).bind(millis.to_string())).await;
