@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use idempotency::time::micros;
 use idempotency::{Claim, Grant, Holder, Outcome, RecordId, StoreError, StoreErrorKind, TOKEN_HOLD, Timestamp};
-use sqlx::Row;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Connection, Executor, Row};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -34,12 +34,12 @@ pub(super) trait Joint: Send + Sync + Sized + 'static {
         0
     }
     fn queue(db: &Db) -> &Queue<Waiting<Self>>;
-    /// The statement for one.
-    fn alone(&self, db: &Db) -> Query;
-    /// The statement for all of them, in which each row is waited for so long.
-    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query;
-    /// An answer each, in their order.
-    fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<Self::Answer, Failure>>;
+    /// An answer each, in their order. Several are asked for in one statement, in which each row is waited for only shortly.
+    fn ask(
+        db: &Db,
+        connection: &mut PgConnection,
+        all: &[Self],
+    ) -> impl Future<Output = Result<Vec<Result<Self::Answer, Failure>>, Failure>> + Send;
 }
 
 /// Somebody who waits for an answer.
@@ -105,13 +105,24 @@ async fn carry_out<J: Joint>(db: &Db, mut group: Vec<Waiting<J>>) {
     // In one order in all processes, so that two groups do not wait for each other.
     group.sort_unstable_by_key(|waiting| *waiting.asked.id());
     let (all, replies): (Vec<J>, Vec<_>) = group.into_iter().map(|waiting| (waiting.asked, waiting.reply)).unzip();
-    let statement = if let [one] = all.as_slice() { one.alone(db) } else { J::all(db, &all, SHORT_WAIT) };
-    let answers = match db.alone(0, statement).await {
-        Ok(rows) => J::answers(&all, &rows),
-        Err(failure) => failed(failure, all.len()),
-    };
+    let answers = ask(db, &all).await.unwrap_or_else(|failure| failed(failure, all.len()));
     // Whoever does not wait any more does not hear it.
     replies.into_iter().zip(answers).for_each(|(reply, answer)| drop(reply.send(answer)));
+}
+
+/// On one connection, and in one transaction if statements may not stand alone.
+async fn ask<J: Joint>(db: &Db, all: &[J]) -> Result<Vec<Result<J::Answer, Failure>>, Failure> {
+    let mut lent = db.connections.lend().await?;
+    let answers = if db.may_stand_alone(0) {
+        J::ask(db, &mut lent.connection, all).await?
+    } else {
+        let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
+        let answers = J::ask(db, &mut transaction, all).await?;
+        transaction.commit().await?;
+        answers
+    };
+    db.connections.take_back(lent);
+    Ok(answers)
 }
 
 /// What so many are told of a failure that may be of one of them.
@@ -133,12 +144,10 @@ pub(super) struct Asked(pub(super) Claim);
 pub(super) enum Found {
     /// Nobody had the key: now it has.
     Granted(Grant),
-    /// The record as it is.
+    /// The record as it is, or none: the age of the key does not allow it, or it was purged at that moment.
     Record(Box<Judged>),
     /// The key is too old, whatever the clock says.
     TooOld,
-    /// Nothing of these: the age of the key does not allow it, or somebody else has just claimed it.
-    Nothing,
 }
 
 impl Joint for Asked {
@@ -155,6 +164,60 @@ impl Joint for Asked {
         &db.claims
     }
 
+    async fn ask(db: &Db, connection: &mut PgConnection, all: &[Self]) -> Result<Vec<Result<Found, Failure>>, Failure> {
+        let statement = if let [one] = all { one.alone(db) } else { claims(db, all, SHORT_WAIT) };
+        let rows = connection.fetch_all(statement).await?;
+        let granted = by_id(&rows);
+        let found = |asked: &Self| asked.grant_in(&granted).map(|grant| grant.map(Found::Granted)).transpose();
+        let mut found: Vec<Option<Result<Found, Failure>>> = all.iter().map(found).collect();
+        let others = all.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(asked, _)| asked);
+        let ids: Vec<&[u8]> = others.map(|asked| asked.id().as_bytes().as_slice()).collect();
+        if !ids.is_empty() {
+            // Somebody has them. Only now: a statement that did both would cost every first request what it costs a duplicate.
+            let rows = connection.fetch_all(reads(db, ids)).await?;
+            let records = by_id(&rows);
+            for (asked, found) in all.iter().zip(&mut found) {
+                found.get_or_insert_with(|| asked.record_in(&records));
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+/// The statement for any number of claims, ordered by their ids; of several about one record the first one is asked for.
+fn claims(db: &Db, all: &[Asked], wait: &'static str) -> Query {
+    let columns = db.timed(sql::CLAIM_ALL).bind(row::FORMAT).bind(micros(TOKEN_HOLD)).bind(wait);
+    let first: Vec<&Claim> = all.chunk_by(|one, next| one.id() == next.id()).map(|same| &same[0].0).collect();
+    let column = |blob: fn(&Claim) -> Vec<u8>| first.iter().map(|claim| blob(claim)).collect::<Vec<_>>();
+    let number = |number: fn(&Claim) -> Option<i64>| first.iter().map(|claim| number(claim)).collect::<Vec<_>>();
+    let recoveries: Vec<_> = first.iter().map(|claim| row::recovery_name(claim.life.recovery())).collect();
+    let classes: Vec<_> = first.iter().map(|claim| Some(claim.life.age()?.class.as_str())).collect();
+    columns
+        .bind(column(|claim| claim.id.as_bytes().to_vec()))
+        .bind(column(|claim| claim.fingerprint.to_bytes().to_vec()))
+        .bind(column(|claim| claim.nonce.as_bytes().to_vec()))
+        .bind(number(|claim| Some(micros(claim.lease.length()))))
+        .bind(recoveries)
+        .bind(number(|claim| Some(micros(claim.life.windows().response()))))
+        .bind(number(|claim| Some(micros(claim.life.windows().tombstone()))))
+        .bind(number(|claim| row::early(&claim.life).map(micros)))
+        .bind(number(|claim| Some(micros(claim.life.age()?.max_age))))
+        .bind(number(|claim| Some(micros(claim.life.age()?.drift))))
+        .bind(classes)
+        .bind(number(|claim| claim.key_time.map(Timestamp::micros)))
+}
+
+/// The statement that reads these records.
+fn reads(db: &Db, ids: Vec<&[u8]>) -> Query {
+    db.timed(sql::READ_RECORDS).bind(ids)
+}
+
+fn by_id(rows: &[PgRow]) -> HashMap<&[u8], &PgRow> {
+    rows.iter().filter_map(|row| Some((row.try_get::<&[u8], _>("asked").ok()?, row))).collect()
+}
+
+impl Asked {
+    /// The statement for this one, and nothing about its age.
     fn alone(&self, db: &Db) -> Query {
         let Self(claim) = self;
         let windows = claim.life.windows();
@@ -171,59 +234,38 @@ impl Joint for Asked {
             .bind(row::early(&claim.life).map(micros))
     }
 
-    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query {
-        let columns = db.timed(sql::CLAIM_ALL).bind(row::FORMAT).bind(micros(TOKEN_HOLD)).bind(wait);
-        let first: Vec<&Claim> = all.chunk_by(|one, next| one.id() == next.id()).map(|same| &same[0].0).collect();
-        let column = |blob: fn(&Claim) -> Vec<u8>| first.iter().map(|claim| blob(claim)).collect::<Vec<_>>();
-        let number = |number: fn(&Claim) -> Option<i64>| first.iter().map(|claim| number(claim)).collect::<Vec<_>>();
-        let recoveries: Vec<_> = first.iter().map(|claim| row::recovery_name(claim.life.recovery())).collect();
-        let classes: Vec<_> = first.iter().map(|claim| Some(claim.life.age()?.class.as_str())).collect();
-        columns
-            .bind(column(|claim| claim.id.as_bytes().to_vec()))
-            .bind(column(|claim| claim.fingerprint.to_bytes().to_vec()))
-            .bind(column(|claim| claim.nonce.as_bytes().to_vec()))
-            .bind(number(|claim| Some(micros(claim.lease.length()))))
-            .bind(recoveries)
-            .bind(number(|claim| Some(micros(claim.life.windows().response()))))
-            .bind(number(|claim| Some(micros(claim.life.windows().tombstone()))))
-            .bind(number(|claim| row::early(&claim.life).map(micros)))
-            .bind(number(|claim| Some(micros(claim.life.age()?.max_age))))
-            .bind(number(|claim| Some(micros(claim.life.age()?.drift))))
-            .bind(classes)
-            .bind(number(|claim| claim.key_time.map(Timestamp::micros)))
+    /// The statement for this one, of any age.
+    pub(super) fn aged(&self, db: &Db) -> Query {
+        claims(db, std::slice::from_ref(self), WAIT)
     }
 
-    fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<Found, Failure>> {
-        let rows: HashMap<&[u8], &PgRow> =
-            rows.iter().filter_map(|row| Some((row.try_get::<&[u8], _>("asked").ok()?, row))).collect();
-        let found = |asked: &Self| match rows.get(asked.id().as_bytes().as_slice()) {
-            Some(row) => asked.found(row),
-            None => Ok(Found::Nothing),
-        };
-        all.iter().map(found).collect()
+    /// What one of these rows grants it.
+    pub(super) fn granted(&self, rows: &[PgRow]) -> Result<Option<Grant>, Failure> {
+        self.grant_in(&by_id(rows))
     }
-}
 
-impl Asked {
-    fn found(&self, row: &PgRow) -> Result<Found, Failure> {
+    /// None: it is not granted, or to somebody else of the group.
+    fn grant_in(&self, granted: &HashMap<&[u8], &PgRow>) -> Result<Option<Grant>, Failure> {
         let Self(claim) = self;
-        let Some(token) = row.try_get::<Option<i64>, _>("granted")? else {
-            let judged = row::judged(std::slice::from_ref(row))?;
-            return Ok(if judged.is_there() { Found::Record(judged.into()) } else { Found::Nothing });
-        };
+        let Some(row) = granted.get(claim.id.as_bytes().as_slice()) else { return Ok(None) };
         if row.try_get::<&[u8], _>("granted_to")? != claim.nonce.as_bytes() {
-            // To somebody else of the group.
-            return Ok(Found::Nothing);
+            return Ok(None);
         }
-        let token = row::token(token)
+        let token = row::token(row.try_get("granted")?)
             .ok_or_else(|| StoreError::new(StoreErrorKind::Refused, "the server's clock is beyond all tokens"))?;
-        Ok(Found::Granted(Grant {
+        Ok(Some(Grant {
             token,
             attempt: 1,
             lease_left: claim.lease.length(),
             recovery: claim.life.recovery(),
             possible_escape: false,
         }))
+    }
+
+    /// Its record among these.
+    fn record_in(&self, records: &HashMap<&[u8], &PgRow>) -> Result<Found, Failure> {
+        let row = records.get(self.id().as_bytes().as_slice()).ok_or_else(Failure::changed)?;
+        Ok(Found::Record(row::judged(std::slice::from_ref(*row))?.into()))
     }
 }
 
@@ -234,6 +276,19 @@ pub(super) struct Completion {
 }
 
 impl Completion {
+    /// The statement for this one.
+    pub(super) fn alone(&self, db: &Db) -> Query {
+        let Self { holder, outcome } = self;
+        db.timed(sql::COMPLETE)
+            .bind(row::FORMAT)
+            .bind(holder.id.as_bytes().as_slice())
+            .bind(holder.nonce.as_bytes().as_slice())
+            .bind(row::token_number(holder.token))
+            .bind(i64::from(outcome.status()))
+            .bind(outcome.location())
+            .bind(outcome.payload().map(AsRef::<[u8]>::as_ref))
+    }
+
     /// The statement in the transaction that was begun for the effect, and in no other.
     pub(super) fn within(&self, db: &Db) -> Query {
         completions(db, &[self], None, true)
@@ -258,25 +313,14 @@ impl Joint for Completion {
         &db.completions
     }
 
-    fn alone(&self, db: &Db) -> Query {
-        let Self { holder, outcome } = self;
-        db.timed(sql::COMPLETE)
-            .bind(row::FORMAT)
-            .bind(holder.id.as_bytes().as_slice())
-            .bind(holder.nonce.as_bytes().as_slice())
-            .bind(row::token_number(holder.token))
-            .bind(i64::from(outcome.status()))
-            .bind(outcome.location())
-            .bind(outcome.payload().map(AsRef::<[u8]>::as_ref))
-    }
-
-    fn all(db: &Db, all: &[Self], wait: &'static str) -> Query {
-        completions(db, &all.iter().collect::<Vec<_>>(), Some(wait), false)
-    }
-
-    fn answers(all: &[Self], rows: &[PgRow]) -> Vec<Result<bool, Failure>> {
+    async fn ask(db: &Db, connection: &mut PgConnection, all: &[Self]) -> Result<Vec<Result<bool, Failure>>, Failure> {
+        let statement = match all {
+            [one] => one.alone(db),
+            all => completions(db, &all.iter().collect::<Vec<_>>(), Some(SHORT_WAIT), false),
+        };
+        let rows = connection.fetch_all(statement).await?;
         let completed: HashSet<&[u8]> = rows.iter().filter_map(|row| row.try_get("id").ok()).collect();
-        all.iter().map(|one| Ok(completed.contains(one.id().as_bytes().as_slice()))).collect()
+        Ok(all.iter().map(|one| Ok(completed.contains(one.id().as_bytes().as_slice()))).collect())
     }
 }
 

@@ -9,14 +9,14 @@ use sqlx::postgres::PgRow;
 
 use super::db::{Db, Query, Tries, Writing};
 use super::error::Failure;
-use super::group::{self, Asked, Completion, Found, Joint as _};
+use super::group::{Asked, Completion, Found};
 use super::{sql, steps};
 use crate::prolonging;
 use crate::row::{self, Judged};
 
 row::codec!(PgRow, Query);
 
-/// Claims in one trip when nobody has the key. Otherwise the record answers from a plain read, in the same trip if the claim met others.
+/// Claims in one trip when nobody has the key. Otherwise the record answers from a plain read, for all at once that met.
 /// Only a grant over a record takes its row.
 pub(super) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     let mut tries = Tries::default();
@@ -33,7 +33,6 @@ async fn claim_once(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Claimed, F
         Found::Granted(grant) => return Ok(Claimed::Granted(grant)),
         Found::TooOld => return Ok(Claimed::TooOld),
         Found::Record(judged) => *judged,
-        Found::Nothing => row::judged(&db.alone(try_, read(db, &claim.id, class(claim))).await?)?,
     };
     match judged.decide(claim) {
         Decision::Answer(answer) => return Ok(answer),
@@ -56,23 +55,26 @@ async fn find(db: &Arc<Db>, try_: u32, claim: &Claim) -> Result<Found, Failure> 
     if try_ == 0 && !is_aged {
         return db.together(Asked(claim.clone())).await;
     }
-    let asked = [Asked(claim.clone())];
+    let asked = Asked(claim.clone());
     let mut writing = db.begin().await?;
-    let rows = writing.fetch_all(Asked::all(db, &asked, group::WAIT)).await?;
-    let found = Asked::answers(&asked, &rows).pop().unwrap_or(Ok(Found::Nothing))?;
-    if is_aged && !matches!(found, Found::Record(_)) {
-        // It may have waited for a purge of this very key, whose floor is newer than what it saw. Now that the row is ours, no other
-        // purge of the key is under way, and a second look sees what the last one left.
-        let judged = row::judged(&writing.fetch_all(read(db, &claim.id, class(claim))).await?)?;
-        let too_old = claim.key_time.is_some_and(|time| judged.is_below_floor(time));
-        return match found {
-            Found::Granted(_) if !too_old => writing.commit().await.map(|()| found),
-            Found::Granted(_) => writing.rollback().await.map(|()| Found::TooOld),
-            _ => writing.rollback().await.map(|()| Found::Record(judged.into())),
-        };
+    let granted = asked.granted(&writing.fetch_all(asked.aged(db)).await?)?;
+    // It may have waited for a purge of this very key, whose floor is newer than what it saw. If the row is ours now, no other purge of
+    // the key is under way, and this look sees what the last one left.
+    let judged = row::judged(&writing.fetch_all(read(db, &claim.id, class(claim))).await?)?;
+    match granted {
+        Some(_) if is_aged && claim.key_time.is_some_and(|time| judged.is_below_floor(time)) => {
+            writing.rollback().await?;
+            Ok(Found::TooOld)
+        }
+        Some(grant) => {
+            writing.commit().await?;
+            Ok(Found::Granted(grant))
+        }
+        None => {
+            writing.rollback().await?;
+            Ok(Found::Record(judged.into()))
+        }
     }
-    writing.commit().await?;
-    Ok(found)
 }
 
 async fn prolong(db: Arc<Db>, claim: Claim) -> Result<Settled, StoreError> {

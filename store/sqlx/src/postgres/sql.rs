@@ -39,6 +39,7 @@ statements! {
     POSTPONE_RECORDS = "postpone_records.sql";
     RAISE_FLOOR = "raise_floor.sql";
     READ_RECORD = "read_record.sql";
+    READ_RECORDS = "read_records.sql";
     RENEW = "renew.sql";
     STEP_DELETE = "step_delete.sql";
     STEP_INSPECT = "step_inspect.sql";
