@@ -317,13 +317,13 @@ pub(crate) fn due(record: &Record) -> Timestamp {
 
 /// How long after its claim a record is due already, so that a completion need not move it. None where it may still be in flight then, and a
 /// server lets nobody above READ COMMITTED write a row that a sweep has moved meanwhile.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn early(life: &Life) -> Option<Duration> {
     Some(life.windows().response()).filter(|window| *window >= LONG_AFTER_A_RUN)
 }
 
 /// Longer than an attempt runs by default, several times.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const LONG_AFTER_A_RUN: Duration = Duration::from_secs(3600);
 
 /// Binds life settings: recovery, both windows, maximum age, drift, class.

@@ -43,12 +43,15 @@ SELECT
     claimed.key_class,
     claimed.key_time,
     '',
-    -- GREATEST of anything and NULL is NULL.
-    GREATEST(
-        claimed.now + claimed.lease + claimed.tombstone_window,
-        COALESCE(claimed.key_time + claimed.max_age + claimed.drift, 0),
-        claimed.now + claimed.token_hold
-    ) + 1
+    -- GREATEST and LEAST of anything and NULL are NULL. Without `early` a completion is to move it.
+    LEAST(
+        GREATEST(
+            claimed.now + claimed.lease + claimed.tombstone_window,
+            COALESCE(claimed.key_time + claimed.max_age + claimed.drift, 0),
+            claimed.now + claimed.token_hold
+        ) + 1,
+        claimed.now + COALESCE(claimed.early, 9007199254740991)
+    )
 FROM (
     SELECT
         CAST(GREATEST(
@@ -68,7 +71,8 @@ FROM (
         CAST(? AS BINARY) AS key_class,
         CAST(? AS SIGNED) AS key_time,
         -- How long a row outlives its token.
-        CAST(? AS SIGNED) AS token_hold
+        CAST(? AS SIGNED) AS token_hold,
+        CAST(? AS SIGNED) AS early
 ) AS claimed
 -- The age of a time-ordered key.
 WHERE claimed.key_time IS NULL

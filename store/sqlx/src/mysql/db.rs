@@ -24,7 +24,12 @@ pub(super) struct Db {
 impl Db {
     /// A statement whose first parameter is the time that a test gives.
     pub(super) fn timed(&self, statement: &'static str) -> Query {
-        sqlx::query(statement).bind(self.clock.as_ref().map(|clock| clock.now().micros()))
+        sqlx::query(statement).bind(self.given_now())
+    }
+
+    /// The time that a test gives.
+    pub(super) fn given_now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().micros())
     }
 
     /// The rows of a plain read, which sees what was committed before it.

@@ -75,7 +75,8 @@ fn claim_absent(db: &Db, claim: &Claim) -> Query {
         .bind(claim.fingerprint.to_bytes().as_slice())
         .bind(claim.nonce.as_bytes().as_slice())
         .bind(micros(claim.lease.length()));
-    row::write_life(statement, Some(&claim.life)).bind(claim.key_time.map(Timestamp::micros)).bind(micros(TOKEN_HOLD))
+    let statement = row::write_life(statement, Some(&claim.life)).bind(claim.key_time.map(Timestamp::micros));
+    statement.bind(micros(TOKEN_HOLD)).bind(row::early(&claim.life).map(micros))
 }
 
 async fn prolong(db: Arc<Db>, claim: Claim) -> Result<Settled, StoreError> {
@@ -121,29 +122,39 @@ pub(super) async fn complete(db: &Db, holder: &Holder, outcome: &Outcome) -> Res
 
 /// The statement that completes what its holder still holds.
 pub(super) fn completion(db: &Db, holder: &Holder, outcome: &Outcome) -> Query {
-    db.timed(sql::COMPLETE)
+    let now = db.given_now();
+    sqlx::query(sql::COMPLETE)
+        .bind(now)
         .bind(i64::from(outcome.status()))
         .bind(outcome.location())
         .bind(outcome.payload().map(|payload| payload.as_ref()))
+        .bind(now)
         .bind(i64::from(outcome.payload().is_some()))
         .bind(holder.id.as_bytes().as_slice())
         .bind(holder.nonce.as_bytes().as_slice())
         .bind(row::token_number(holder.token))
         .bind(row::FORMAT)
+        .bind(now)
 }
 
 /// The same for a transaction that was opened then.
 pub(super) fn completion_in_transaction(db: &Db, opened: Timestamp, holder: &Holder, outcome: &Outcome) -> Query {
-    db.timed(sql::COMPLETE_IN_TRANSACTION)
-        .bind(opened.micros())
+    let (now, opened) = (db.given_now(), opened.micros());
+    sqlx::query(sql::COMPLETE_IN_TRANSACTION)
+        .bind(now)
+        .bind(opened)
         .bind(i64::from(outcome.status()))
         .bind(outcome.location())
         .bind(outcome.payload().map(|payload| payload.as_ref()))
+        .bind(now)
+        .bind(opened)
         .bind(i64::from(outcome.payload().is_some()))
         .bind(holder.id.as_bytes().as_slice())
         .bind(holder.nonce.as_bytes().as_slice())
         .bind(row::token_number(holder.token))
         .bind(row::FORMAT)
+        .bind(now)
+        .bind(opened)
 }
 
 pub(super) async fn settle(
