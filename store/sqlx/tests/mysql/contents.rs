@@ -97,7 +97,7 @@ async fn settings_of_the_programs_sessions_do_not_matter() {
         })
         .connect_lazy(place.url())
         .unwrap();
-    let odd = idempotency_sqlx::MySqlStore::from_pool(pool.clone()).await.unwrap();
+    let odd = MySqlStore::from_pool(pool.clone()).await.unwrap();
     let plain = place.real_options().open().await.unwrap();
     let request = claim("k");
     let first = granted(odd.claim(&request).await.unwrap()).token;
