@@ -34,7 +34,7 @@ pub(super) trait Joint: Send + Sync + Sized + 'static {
         0
     }
     fn queue(db: &Db) -> &Queue<Waiting<Self>>;
-    /// An answer each, in their order. Several are asked for in one statement, in which each row is waited for only shortly.
+    /// An answer each, in their order: they are ordered by their ids. Several are asked for in one statement, in which each row is waited for only shortly.
     fn ask(
         db: &Db,
         connection: &mut PgConnection,
@@ -171,10 +171,12 @@ impl Joint for Asked {
         let found = |asked: &Self| asked.grant_in(&granted).map(|grant| grant.map(Found::Granted)).transpose();
         let mut found: Vec<Option<Result<Found, Failure>>> = all.iter().map(found).collect();
         let others = all.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(asked, _)| asked);
-        let ids: Vec<&[u8]> = others.map(|asked| asked.id().as_bytes().as_slice()).collect();
+        let mut ids: Vec<&[u8]> = others.map(|asked| asked.id().as_bytes().as_slice()).collect();
+        ids.dedup();
         if !ids.is_empty() {
-            // Somebody has them. Only now: a statement that did both would cost every first request what it costs a duplicate.
-            let rows = connection.fetch_all(reads(db, ids)).await?;
+            // Somebody has them. Only now: a statement that did both would cost every first request what it costs a duplicate. If this one fails,
+            // so do those that are granted: they ask again with their nonce, or give it up.
+            let rows = connection.fetch_all(db.timed(sql::READ_RECORDS).bind(ids)).await?;
             let records = by_id(&rows);
             for (asked, found) in all.iter().zip(&mut found) {
                 found.get_or_insert_with(|| asked.record_in(&records));
@@ -205,11 +207,6 @@ fn claims(db: &Db, all: &[Asked], wait: &'static str) -> Query {
         .bind(number(|claim| Some(micros(claim.life.age()?.drift))))
         .bind(classes)
         .bind(number(|claim| claim.key_time.map(Timestamp::micros)))
-}
-
-/// The statement that reads these records.
-fn reads(db: &Db, ids: Vec<&[u8]>) -> Query {
-    db.timed(sql::READ_RECORDS).bind(ids)
 }
 
 fn by_id(rows: &[PgRow]) -> HashMap<&[u8], &PgRow> {
