@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool, SqlSafeStr, Transaction};
+use tokio::runtime;
 
 /// A pool, and those of its connections that are kept at hand.
 pub(crate) struct Lending<DB: Database> {
@@ -48,26 +49,22 @@ impl<DB: Database> Lending<DB> {
     pub(crate) async fn lend(&self) -> Result<Lent<DB>, sqlx::Error> {
         // First: whoever keeps one either sees this, or has it kept when it is looked for.
         let _waiting = self.wait();
-        let kept = self.hand.lock().lents.pop();
-        match kept {
-            Some((lent, _)) => Ok(lent),
+        match self.hand.take().filter(|_| !self.pool.is_closed()) {
+            Some(lent) => Ok(lent),
             None => Ok(Lent { connection: self.pool.acquire().await?, since: Instant::now() }),
         }
     }
 
-    /// A transaction, which has its connection from the pool.
+    /// A transaction. Its connection goes back to the pool.
     pub(crate) async fn begin_with(&self, statement: impl SqlSafeStr) -> Result<Transaction<'static, DB>, sqlx::Error> {
-        let _waiting = self.wait();
-        if !self.has_others() {
-            self.hand.give_back(|_| true);
-        }
-        self.pool.begin_with(statement).await
+        let lent = self.lend().await?;
+        Transaction::begin(lent.connection, Some(statement.into_sql_str())).await
     }
 
     /// Takes back one that is in order: its last statement was answered without an error, and it is in no transaction.
     pub(crate) fn take_back(&self, lent: Lent<DB>) {
         // Its lifetime, and what else the pool sees to, is seen to now and then.
-        if lent.since.elapsed() < REST {
+        if lent.since.elapsed() < REST && !self.pool.is_closed() {
             self.hand.keep(lent);
         }
         let is_waited_for = match self.owner {
@@ -104,26 +101,43 @@ struct Hand<DB: Database>(Mutex<Kept<DB>>);
 struct Kept<DB: Database> {
     /// With the time from which it has not been used. The last one is lent first, so that those there are too many of go back.
     lents: Vec<(Lent<DB>, Instant)>,
-    is_seen_to: bool,
+    /// In which runtime it is seen to that they go back.
+    seen_to_in: Option<runtime::Id>,
 }
 
 impl<DB: Database> Default for Kept<DB> {
     fn default() -> Self {
-        Self { lents: Vec::new(), is_seen_to: false }
+        Self { lents: Vec::new(), seen_to_in: None }
     }
 }
 
 impl<DB: Database> Hand<DB> {
     fn keep(self: &Arc<Self>, lent: Lent<DB>) {
+        let here = runtime::Handle::current();
         let mut kept = self.lock();
-        if kept.lents.len() == MOST {
+        // Another runtime may not be driven for as long as there is one of this one's.
+        let is_seen_to_elsewhere = kept.seen_to_in.is_some_and(|id| id != here.id());
+        if kept.lents.len() == MOST || is_seen_to_elsewhere {
             drop(kept);
             return;
         }
         kept.lents.push((lent, Instant::now()));
-        if !std::mem::replace(&mut kept.is_seen_to, true) {
+        if kept.seen_to_in.replace(here.id()).is_none() {
             drop(kept);
-            tokio::spawn(Seeing(Arc::clone(self)).see_to_it());
+            here.spawn(Seeing(Arc::clone(self)).see_to_it());
+        }
+    }
+
+    /// The one that was used last, unless that is long ago: nobody has seen to it then, since the runtime stood still, and its server may be gone.
+    fn take(&self) -> Option<Lent<DB>> {
+        let last = self.lock().lents.pop();
+        match last {
+            Some((lent, unused)) if unused.elapsed() < STALE => Some(lent),
+            Some(_) => {
+                self.give_back(|_| true);
+                None
+            }
+            None => None,
         }
     }
 
@@ -159,7 +173,7 @@ impl<DB: Database> Seeing<DB> {
 impl<DB: Database> Drop for Seeing<DB> {
     fn drop(&mut self) {
         let mut kept = self.0.lock();
-        kept.is_seen_to = false;
+        kept.seen_to_in = None;
         let back = std::mem::take(&mut kept.lents);
         drop(kept);
         drop(back);
@@ -171,6 +185,9 @@ const MOST: usize = 8;
 
 /// How long one is kept that nobody uses.
 const UNUSED: Duration = Duration::from_millis(20);
+
+/// After so long unused one is not lent any more.
+const STALE: Duration = Duration::from_secs(1);
 
 /// After so long one goes back to the pool, however much it is used.
 const REST: Duration = Duration::from_secs(1);
@@ -226,7 +243,7 @@ mod tests {
         // And it is seen to once more.
         let lent = lending.lend().await.unwrap();
         lending.take_back(lent);
-        assert!(lending.at_hand() == 1 && lending.hand.lock().is_seen_to);
+        assert!(lending.at_hand() == 1 && lending.hand.lock().seen_to_in.is_some());
     }
 
     #[tokio::test]
@@ -246,16 +263,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_given_up_for_a_transaction() {
-        let lending = lending(Owner::Store, 1, &Arc::default());
+    async fn a_transaction_takes_what_is_kept_and_opens_nothing_beside_it() {
+        let lending = lending(Owner::Store, 2, &Arc::default());
         let lent = lending.lend().await.unwrap();
         lending.take_back(lent);
-        assert_eq!(lending.at_hand(), 1);
-        let begin = lending.begin_with("BEGIN");
-        tokio::pin!(begin);
-        assert!(futures_util::poll!(&mut begin).is_pending());
+        let begun = lending.begin_with("BEGIN").await.unwrap();
+        assert_eq!((lending.at_hand(), lending.pool().size()), (0, 1));
+        begun.rollback().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_lay_there_while_nobody_looked_is_not_lent() {
+        let returned = Arc::default();
+        let lending = lending(Owner::Store, 2, &returned);
+        let lent = lending.lend().await.unwrap();
+        lending.take_back(lent);
+        for (_, unused) in &mut lending.hand.lock().lents {
+            *unused = unused.checked_sub(STALE).unwrap();
+        }
+        drop(lending.lend().await.unwrap());
+        assert_eq!((lending.at_hand(), returned.load(Ordering::SeqCst)), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_pool_that_is_closed() {
+        let lending = lending(Owner::Store, 2, &Arc::default());
+        let [kept, lent] = [lending.lend().await.unwrap(), lending.lend().await.unwrap()];
+        lending.take_back(kept);
+        let close = lending.pool().close();
+        lending.take_back(lent);
+        assert_eq!(lending.at_hand(), 1, "the one from before");
+        assert!(matches!(lending.lend().await, Err(sqlx::Error::PoolClosed)));
         assert_eq!(lending.at_hand(), 0);
-        begin.await.unwrap().rollback().await.unwrap();
+        timeout(Duration::from_secs(30), close).await.expect("it is closed");
+    }
+
+    #[test]
+    fn only_one_runtime_keeps_some_at_a_time() {
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let [first, second] = [runtime(), runtime()];
+        let lending = first.block_on(async { lending(Owner::Store, 2, &Arc::default()) });
+        let lent = second.block_on(lending.lend()).unwrap();
+        let kept = first.block_on(lending.lend()).unwrap();
+        first.block_on(async { lending.take_back(kept) });
+        second.block_on(async { lending.take_back(lent) });
+        assert_eq!(lending.at_hand(), 1);
     }
 
     #[tokio::test]
@@ -291,7 +343,7 @@ mod tests {
     #[test]
     fn nothing_outlives_its_runtime() {
         let returned = Arc::default();
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let first = runtime();
         let lending = first.block_on(async {
             let lending = lending(Owner::Store, 2, &returned);
@@ -305,7 +357,7 @@ mod tests {
         runtime().block_on(async {
             let lent = lending.lend().await.unwrap();
             lending.take_back(lent);
-            assert!(lending.hand.lock().is_seen_to);
+            assert_eq!(lending.at_hand(), 1);
         });
         // Outside of every runtime, where sqlx would panic if it were given a connection back.
         drop(lending);

@@ -1,4 +1,5 @@
--- Several records as `read_record.sql` has one: a row each, also where there is no record.
+-- Several records as `read_record.sql` has one: a row each, also where there is no record. For claims without an age limit: of the floors there is
+-- the record's own alone.
 -- $1 the time that a test gives, else NULL; $2 their ids.
 SELECT
     asked.id AS asked,

@@ -124,8 +124,8 @@ impl MySqlStore {
 
     /// Opens the store on connections that the program has already. Their settings are left alone, so every write is a
     /// transaction with a beginning of its own: two trips more. How long an operation waits for a connection is the pool's
-    /// `acquire_timeout`, 30 s by default: more than the store timeout of a layer. The store keeps up to 8 of them for 20 ms after
-    /// their use, and none where the pool has no others to give.
+    /// `acquire_timeout`, 30 s by default: more than the store timeout of a layer. The store keeps up to 8 of them for 20 to 40 ms
+    /// after their use, unless the pool has no others to give at that moment.
     ///
     /// # Errors
     /// As [`MySqlOptions::open`], without [`OpenError::Url`]; and [`OpenError::Store`] when the sessions have `autocommit` off.

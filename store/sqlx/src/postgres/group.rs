@@ -121,7 +121,9 @@ async fn ask<J: Joint>(db: &Db, all: &[J]) -> Result<Vec<Result<J::Answer, Failu
         transaction.commit().await?;
         answers
     };
-    db.connections.take_back(lent);
+    if answers.iter().all(Result::is_ok) {
+        db.connections.take_back(lent);
+    }
     Ok(answers)
 }
 
@@ -174,12 +176,20 @@ impl Joint for Asked {
         let mut ids: Vec<&[u8]> = others.map(|asked| asked.id().as_bytes().as_slice()).collect();
         ids.dedup();
         if !ids.is_empty() {
-            // Somebody has them. Only now: a statement that did both would cost every first request what it costs a duplicate. If this one fails,
-            // so do those that are granted: they ask again with their nonce, or give it up.
-            let rows = connection.fetch_all(db.timed(sql::READ_RECORDS).bind(ids)).await?;
-            let records = by_id(&rows);
-            for (asked, found) in all.iter().zip(&mut found) {
-                found.get_or_insert_with(|| asked.record_in(&records));
+            // Somebody has them. Only now: a statement that did both would cost every first request what it costs a duplicate.
+            let others = found.iter_mut().zip(all).filter(|(found, _)| found.is_none());
+            match connection.fetch_all(db.timed(sql::READ_RECORDS).bind(ids)).await {
+                Ok(rows) => {
+                    let records = by_id(&rows);
+                    others.for_each(|(found, asked)| *found = Some(asked.record_in(&records)));
+                }
+                // What a statement that stands alone has granted is granted.
+                Err(error) if db.may_stand_alone(0) => {
+                    let others: Vec<_> = others.collect();
+                    let told = failed(error.into(), others.len());
+                    others.into_iter().zip(told).for_each(|((found, _), failure)| *found = Some(failure));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(found.into_iter().flatten().collect())

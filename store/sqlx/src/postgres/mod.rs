@@ -123,7 +123,8 @@ impl PostgresStore {
 
     /// Opens the store on connections that the program has already, sent as with [`Statements::InTransactions`]. How long
     /// an operation waits for one is the pool's `acquire_timeout`, 30 s by default: more than the store timeout of a
-    /// layer. The store keeps up to 8 of them for 20 ms after their use, and none where the pool has no others to give.
+    /// layer. The store keeps up to 8 of them for 20 to 40 ms after
+    /// their use, unless the pool has no others to give at that moment.
     ///
     /// # Errors
     /// As [`PostgresOptions::open`], without [`OpenError::Url`].

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use idempotency::transaction::CommitError;
+use idempotency::transaction::{CommitError, TransactionalStore as _};
 use idempotency::{Answer, Attempt, Engine, Lease};
 use idempotency_sqlx::{Isolation, MySqlStore, MySqlTransaction};
 use sqlx::{AssertSqlSafe, Row as _};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::common::isolation::{Bench, Isolated, isolation_tests};
 use crate::common::transactions::{operation, settings};
@@ -40,6 +40,26 @@ impl Isolated for Place {
 }
 
 isolation_tests!(Place);
+
+/// While there is one record only, an index of all that is due looks as good as the key, and whoever writes by it above READ COMMITTED locks
+/// the gaps in it.
+#[tokio::test]
+async fn a_completion_in_an_effects_transaction_keeps_no_other_claim_waiting() {
+    let bench = Bench::<Place>::new().await;
+    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let held = bench.claim().await;
+        let mut transaction = bench.begin(&held, isolation).await;
+        let holder = held.attempt().holder();
+        assert!(bench.store.record_in(&mut transaction, holder, &outcome("answer")).await.unwrap());
+        let other = operation(&format!("{isolation:?}"));
+        let claimed = timeout(Duration::from_secs(3), bench.engine.claim(&other)).await.expect("nobody is in its way");
+        let Ok(Answer::Run(other)) = claimed else { panic!("not granted: {claimed:?}") };
+        bench.store.roll_back(transaction).await;
+        held.release().await;
+        other.release().await;
+        bench.place.execute("DELETE FROM idempotency_records").await;
+    }
+}
 
 /// MySQL itself does not do this: there a stopped client keeps its rows until its session is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,6 +80,32 @@ async fn fillers(store: &PostgresStore) {
     );
 }
 
+/// What a statement of its own has granted is granted, and its claimer must know: nobody gives up the claim of one who is told to try again.
+#[tokio::test]
+async fn a_grant_is_told_though_the_records_of_others_cannot_be_read() {
+    let place = Place::migrated().await;
+    let held = claim("held");
+    grant(&place.real_options().open().await.unwrap(), &held).await;
+    place
+        .execute(
+            "CREATE ROLE claims_only LOGIN;
+             DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO claims_only', current_schema); END $$;
+             GRANT SELECT ON idempotency_migrations, idempotency_clock, idempotency_floors TO claims_only;
+             GRANT INSERT, SELECT (id, token, nonce) ON idempotency_records TO claims_only;",
+        )
+        .await;
+    let url = place.url().replace("postgres://postgres@", "postgres://claims_only@");
+    assert_ne!(url, place.url());
+    let store = PostgresStore::options(&url).wait(PATIENT).statements(Statements::PreparedOnce).open().await.unwrap();
+
+    let foreign = Foreign::alone(&place).await;
+    let (fresh, repeated) = (claim("fresh"), duplicate(&held));
+    let claims = async { tokio::join!(store.claim(&fresh), store.claim(&repeated)) };
+    let ((), (), (first, second)) = tokio::join!(foreign.end(), fillers(&store), claims);
+    assert!(matches!(first, Ok(Claimed::Granted(_))), "{first:?}");
+    assert_eq!(second.unwrap_err().kind(), StoreErrorKind::Refused);
+}
+
 #[tokio::test]
 async fn each_is_answered_as_if_it_were_alone() {
     let place = Place::migrated().await;
