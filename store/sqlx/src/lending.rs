@@ -36,9 +36,50 @@ pub(crate) struct Lent<DB: Database> {
     since: Instant,
 }
 
+/// Where a few statements run: each on its own, or all in one transaction. Dropped, that is rolled back.
+#[must_use]
+pub(crate) enum Session<'l, DB: Database> {
+    Alone(&'l mut DB::Connection),
+    Transaction(Transaction<'l, DB>),
+}
+
+impl<DB: Database> Lent<DB> {
+    /// In a transaction that begins with this statement, if there is one.
+    pub(crate) async fn session(&mut self, begin: Option<&'static str>) -> Result<Session<'_, DB>, sqlx::Error> {
+        Ok(match begin {
+            None => Session::Alone(&mut *self.connection),
+            Some(begin) => {
+                Session::Transaction(Transaction::begin(&mut *self.connection, Some(begin.into_sql_str())).await?)
+            }
+        })
+    }
+}
+
+impl<DB: Database> Session<'_, DB> {
+    pub(crate) fn connection(&mut self) -> &mut DB::Connection {
+        match self {
+            Self::Alone(connection) => connection,
+            Self::Transaction(transaction) => transaction,
+        }
+    }
+
+    /// Commits, if there is something to be committed.
+    pub(crate) async fn end(self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Alone(_) => Ok(()),
+            Self::Transaction(transaction) => transaction.commit().await,
+        }
+    }
+}
+
 impl<DB: Database> Lending<DB> {
     pub(crate) fn new(pool: Pool<DB>, owner: Owner) -> Self {
         Self { pool, owner, hand: Arc::new(Hand(Mutex::default())), waiting: AtomicUsize::new(0) }
+    }
+
+    #[cfg(feature = "mysql")]
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
     }
 
     pub(crate) const fn pool(&self) -> &Pool<DB> {
@@ -128,17 +169,10 @@ impl<DB: Database> Hand<DB> {
         }
     }
 
-    /// The one that was used last, unless that is long ago: nobody has seen to it then, since the runtime stood still, and its server may be gone.
+    /// The one that was used last. None that lay there for long: nobody saw to it, since the runtime stood still, and its server may be gone.
     fn take(&self) -> Option<Lent<DB>> {
-        let last = self.lock().lents.pop();
-        match last {
-            Some((lent, unused)) if unused.elapsed() < STALE => Some(lent),
-            Some(_) => {
-                self.give_back(|_| true);
-                None
-            }
-            None => None,
-        }
+        self.give_back(|unused| unused.elapsed() >= FRESH);
+        self.lock().lents.pop().map(|(lent, _)| lent)
     }
 
     /// Gives the pool back those whose last use was long ago.
@@ -172,11 +206,8 @@ impl<DB: Database> Seeing<DB> {
 
 impl<DB: Database> Drop for Seeing<DB> {
     fn drop(&mut self) {
-        let mut kept = self.0.lock();
-        kept.seen_to_in = None;
-        let back = std::mem::take(&mut kept.lents);
-        drop(kept);
-        drop(back);
+        self.0.lock().seen_to_in = None;
+        self.0.give_back(|_| true);
     }
 }
 
@@ -186,8 +217,8 @@ const MOST: usize = 8;
 /// How long one is kept that nobody uses.
 const UNUSED: Duration = Duration::from_millis(20);
 
-/// After so long unused one is not lent any more.
-const STALE: Duration = Duration::from_secs(1);
+/// A connection used so recently is taken to live.
+pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// After so long one goes back to the pool, however much it is used.
 const REST: Duration = Duration::from_secs(1);
@@ -279,7 +310,7 @@ mod tests {
         let lent = lending.lend().await.unwrap();
         lending.take_back(lent);
         for (_, unused) in &mut lending.hand.lock().lents {
-            *unused = unused.checked_sub(STALE).unwrap();
+            *unused = unused.checked_sub(FRESH).unwrap();
         }
         drop(lending.lend().await.unwrap());
         assert_eq!((lending.at_hand(), returned.load(Ordering::SeqCst)), (0, 1));

@@ -7,7 +7,8 @@
 -- named wherever it is needed, and is one for all of the statement.
 -- Parameters, where T is the time that a test gives, else NULL: T, status, location, payload, T, whether there is a payload, 1 or 0; id, nonce,
 -- token, the format that this release reads, T.
--- By its key: while there are few records, the index of what is due looks as good, and its gaps would be locked.
+-- By its key: while there are few records, the index of what is due looks as good, and would be locked before the row, where others lock the row
+-- first.
 /*M!100300 SET STATEMENT innodb_lock_wait_timeout = 5 FOR */
 UPDATE idempotency_records FORCE INDEX (PRIMARY)
 SET

@@ -1,6 +1,7 @@
 -- Writes a record as it was decided, in the transaction that has its row.
 -- Parameters: the columns after the first two; id; the format that this release reads.
--- By its key: while there are few records, the index of what is due looks as good, and its gaps would be locked.
+-- By its key: while there are few records, the index of what is due looks as good, and would be locked before the row, where others lock the row
+-- first.
 UPDATE idempotency_records FORCE INDEX (PRIMARY)
 SET
     state = ?,

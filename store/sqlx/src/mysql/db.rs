@@ -5,19 +5,17 @@ use std::time::{Duration, Instant};
 
 use idempotency::{Clock, KeyClass, RecordId, StoreError, Timestamp};
 use sqlx::mysql::{MySqlArguments, MySqlRow};
-use sqlx::{Connection, Executor, MySql, Transaction};
+use sqlx::{Executor, MySql, Transaction};
 
 use super::error::Failure;
 use super::sql;
-use crate::lending::Lending;
+use crate::lending::{Lending, Owner};
 
 /// A statement of ours. Prepared once a connection.
 pub(super) type Query = sqlx::query::Query<'static, MySql, MySqlArguments>;
 
 pub(super) struct Db {
     pub(super) connections: Lending<MySql>,
-    /// Whether the pool's sessions are as [`sql::CONNECT`] makes them.
-    pub(super) own_sessions: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -25,6 +23,11 @@ impl Db {
     /// A statement whose first parameter is the time that a test gives.
     pub(super) fn timed(&self, statement: &'static str) -> Query {
         sqlx::query(statement).bind(self.given_now())
+    }
+
+    /// Whether the pool's sessions are as [`sql::CONNECT`] makes them.
+    pub(super) fn own_sessions(&self) -> bool {
+        self.connections.owner() == Owner::Store
     }
 
     /// The time that a test gives.
@@ -43,14 +46,9 @@ impl Db {
     /// How many rows a statement at READ COMMITTED changed that is a transaction of its own.
     pub(super) async fn change(&self, statement: Query) -> Result<u64, Failure> {
         let mut lent = self.connections.lend().await?;
-        let changed = if self.own_sessions {
-            lent.connection.execute(statement).await?
-        } else {
-            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
-            let changed = transaction.execute(statement).await?;
-            transaction.commit().await?;
-            changed
-        };
+        let mut session = lent.session((!self.own_sessions()).then_some(sql::BEGIN)).await?;
+        let changed = session.connection().execute(statement).await?;
+        session.end().await?;
         self.connections.take_back(lent);
         Ok(changed.rows_affected())
     }

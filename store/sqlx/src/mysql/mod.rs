@@ -137,7 +137,7 @@ impl MySqlStore {
     /// As [`MySqlOptions::open`].
     pub async fn from_pool(pool: MySqlPool) -> Result<Self, OpenError> {
         let connections = Lending::new(pool, Owner::Program);
-        let db = Db { connections, own_sessions: false, clock: None };
+        let db = Db { connections, clock: None };
         schema::check(db.connections.pool()).await?;
         Ok(Self::new(db))
     }

@@ -43,7 +43,7 @@ async fn claim_once(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, Failure> {
     if judged.record()?.is_some() {
         return claim_known(db, claim).await;
     }
-    if db.own_sessions && claim.life.age().is_none() {
+    if db.own_sessions() && claim.life.age().is_none() {
         db.change(claim_absent(db, claim)).await?;
         return told(&row::judged(&db.read(read(db, &claim.id, class(claim))).await?)?, claim);
     }

@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::db::Db;
 use super::{MySqlStore, schema, sql};
-use crate::lending::{Lending, Owner};
+use crate::lending::{FRESH, Lending, Owner};
 
 /// How a [`MySqlStore`] is opened: [`MySqlStore::options`].
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl MySqlOptions {
     /// Cancel safe: it changes nothing.
     pub async fn open(self) -> Result<MySqlStore, OpenError> {
         let connections = Lending::new(self.pool()?, Owner::Store);
-        let db = Db { connections, own_sessions: true, clock: self.clock };
+        let db = Db { connections, clock: self.clock };
         schema::check(db.connections.pool()).await?;
         Ok(MySqlStore::new(db))
     }
@@ -132,6 +132,3 @@ impl std::fmt::Debug for MySqlOptions {
             .finish_non_exhaustive()
     }
 }
-
-/// A connection used so recently is taken to live.
-const FRESH: Duration = Duration::from_secs(1);

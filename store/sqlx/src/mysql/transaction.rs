@@ -160,7 +160,7 @@ async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<MySqlTra
     let first = rows.first().ok_or_else(|| error::store_error(sqlx::Error::RowNotFound))?;
     let opened = row::now(first)?;
     let mut transaction = db.connections.begin_with(begin).await.map_err(error::store_error)?;
-    if db.own_sessions {
+    if db.own_sessions() {
         // The server counts in seconds.
         let seconds = limit.as_secs().max(1);
         transaction.execute(sqlx::query(sql::TRANSACTION_LIMIT).bind(seconds)).await.map_err(error::store_error)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use idempotency::{Clock, KeyClass, RecordId, StoreError, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::{Connection, Executor, PgPool, Postgres, Transaction};
+use sqlx::{Executor, PgPool, Postgres, Transaction};
 
 use super::error::Failure;
 use super::group::{self, Asked, Completion, Waiting};
@@ -57,17 +57,17 @@ impl Db {
         self.statements == Statements::PreparedOnce && try_ == 0
     }
 
+    /// What the transaction of a statement begins with that cannot do without one.
+    pub(super) fn beginning(&self, try_: u32) -> Option<&'static str> {
+        (!self.may_stand_alone(try_)).then_some(sql::BEGIN)
+    }
+
     /// The rows of a statement that stands alone.
     pub(super) async fn alone(&self, try_: u32, statement: Query) -> Result<Vec<PgRow>, Failure> {
         let mut lent = self.connections.lend().await?;
-        let rows = if self.may_stand_alone(try_) {
-            lent.connection.fetch_all(statement).await?
-        } else {
-            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
-            let rows = transaction.fetch_all(statement).await?;
-            transaction.commit().await?;
-            rows
-        };
+        let mut session = lent.session(self.beginning(try_)).await?;
+        let rows = session.connection().fetch_all(statement).await?;
+        session.end().await?;
         self.connections.take_back(lent);
         Ok(rows)
     }
@@ -75,14 +75,9 @@ impl Db {
     /// How many rows a statement that stands alone has changed.
     pub(super) async fn change(&self, try_: u32, statement: Query) -> Result<u64, Failure> {
         let mut lent = self.connections.lend().await?;
-        let changed = if self.may_stand_alone(try_) {
-            lent.connection.execute(statement).await?
-        } else {
-            let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
-            let changed = transaction.execute(statement).await?;
-            transaction.commit().await?;
-            changed
-        };
+        let mut session = lent.session(self.beginning(try_)).await?;
+        let changed = session.connection().execute(statement).await?;
+        session.end().await?;
         self.connections.take_back(lent);
         Ok(changed.rows_affected())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use idempotency::time::micros;
 use idempotency::{Claim, Grant, Holder, Outcome, RecordId, StoreError, StoreErrorKind, TOKEN_HOLD, Timestamp};
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{Connection, Executor, Row};
+use sqlx::{Executor, Row};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -113,14 +113,9 @@ async fn carry_out<J: Joint>(db: &Db, mut group: Vec<Waiting<J>>) {
 /// On one connection, and in one transaction if statements may not stand alone.
 async fn ask<J: Joint>(db: &Db, all: &[J]) -> Result<Vec<Result<J::Answer, Failure>>, Failure> {
     let mut lent = db.connections.lend().await?;
-    let answers = if db.may_stand_alone(0) {
-        J::ask(db, &mut lent.connection, all).await?
-    } else {
-        let mut transaction = lent.connection.begin_with(sql::BEGIN).await?;
-        let answers = J::ask(db, &mut transaction, all).await?;
-        transaction.commit().await?;
-        answers
-    };
+    let mut session = lent.session(db.beginning(0)).await?;
+    let answers = J::ask(db, session.connection(), all).await?;
+    session.end().await?;
     if answers.iter().all(Result::is_ok) {
         db.connections.take_back(lent);
     }

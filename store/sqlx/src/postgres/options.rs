@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::db::Db;
 use super::{PostgresStore, group, schema};
-use crate::lending::Owner;
+use crate::lending::{FRESH, Owner};
 
 /// How a [`PostgresStore`] is opened: [`PostgresStore::options`].
 #[derive(Clone)]
@@ -166,6 +166,3 @@ pub enum Statements {
     /// PgBouncer refuses.
     PreparedOnce,
 }
-
-/// A connection used so recently is taken to live.
-const FRESH: Duration = Duration::from_secs(1);
