@@ -5,10 +5,8 @@
 #[path = "work/charge.rs"]
 mod charge;
 
-use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use axum::Router;
 use axum::serve::ListenerExt as _;
@@ -16,7 +14,6 @@ use charge::{BODY, app};
 use idempotency_benches::{Subject, compare, timed};
 use idempotency_memory::MemoryStore;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -31,12 +28,17 @@ fn main() {
     let (rounds, n) = if says("--quick") || says("--test") { (3, 320) } else { (41, 6400) };
     let (mut server, [bare, protected]) = start();
     let runtime = single();
-    let used = Used::default();
+    // It never sleeps: to wake it would cost the server more than many a request does, and the more the longer it is waited for.
+    runtime.spawn(async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    });
     let mut subjects = [
-        subject("bare", &bare, |n| Some(format!("not-looked-at-{n}")), n, &runtime, &used),
-        subject("no key", &protected, |_| None, n, &runtime, &used),
-        subject("first request", &protected, |n| Some(format!("first-{n:012}")), n, &runtime, &used),
-        subject("replay", &protected, |_| Some("replayed-000000000".to_owned()), n, &runtime, &used),
+        subject("bare", &bare, |n| Some(format!("not-looked-at-{n}")), n, &runtime),
+        subject("no key", &protected, |_| None, n, &runtime),
+        subject("first request", &protected, |n| Some(format!("first-{n:012}")), n, &runtime),
+        subject("replay", &protected, |_| Some("replayed-000000000".to_owned()), n, &runtime),
     ];
     let rows = compare(rounds, &mut subjects);
     println!("| what | throughput, share of bare | quartiles | requests/s |\n|---|---|---|---|");
@@ -45,7 +47,7 @@ fn main() {
         let rate = 1.0 / row.time.as_secs_f64();
         println!("| {} | {:.2}x | {:.2}-{:.2} | {rate:.0} |", row.name, share.median, share.low, share.high);
     }
-    println!("\n{CONNECTIONS} connections. What loads the server used {:.0}% of a core.", used.share() * 100.0);
+    println!("\n{CONNECTIONS} connections.");
     drop(server.stdin.take());
     server.wait().unwrap();
 }
@@ -110,7 +112,6 @@ fn subject<'r>(
     key: impl Fn(u64) -> Option<String> + 'r,
     n: u32,
     runtime: &'r Runtime,
-    used: &'r Used,
 ) -> Subject<'r> {
     let mut connections: Vec<Connection> = runtime.block_on(async {
         let mut connections = Vec::new();
@@ -129,7 +130,7 @@ fn subject<'r>(
         connections[0].exchange(&next()).await;
         let mut requests: Vec<Vec<_>> =
             connections.iter().map(|_| (0..n / CONNECTIONS).map(|_| next()).collect()).collect();
-        used.during(timed(async {
+        timed(async {
             let mut tasks = JoinSet::new();
             for mut connection in connections.drain(..) {
                 let requests = requests.pop().unwrap();
@@ -141,7 +142,7 @@ fn subject<'r>(
                 });
             }
             connections.extend(tasks.join_all().await);
-        }))
+        })
         .await
     })
 }
@@ -178,27 +179,4 @@ impl Connection {
         let Some(head) = self.answer.windows(4).position(|end| end == b"\r\n\r\n") else { return false };
         self.answer.len() >= head + 4 + BODY.len()
     }
-}
-
-/// How much of a core's time this process used.
-#[derive(Default)]
-struct Used(Cell<(Duration, Duration)>);
-
-impl Used {
-    async fn during(&self, work: impl Future<Output = Duration>) -> Duration {
-        let since = processor_time();
-        let took = work.await;
-        let (used, of) = self.0.get();
-        self.0.set((used + processor_time() - since, of + took));
-        took
-    }
-
-    fn share(&self) -> f64 {
-        let (used, of) = self.0.get();
-        used.as_secs_f64() / of.as_secs_f64()
-    }
-}
-
-fn processor_time() -> Duration {
-    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
 }

@@ -11,6 +11,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::error::{NotReplicated, store_error};
+use crate::group::Groups;
 use crate::hints::Hints;
 use crate::keys::Keys;
 use crate::link::{Link, Resend};
@@ -24,6 +25,8 @@ pub(crate) struct Db {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) not_before: HashMap<KeyClass, Timestamp>,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) claims: Groups,
+    pub(crate) completions: Groups,
     /// None in a cluster.
     pub(crate) hints: Option<Hints>,
     /// Where the next sweep goes on, of records and of leases.
@@ -40,6 +43,22 @@ impl Db {
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
         self.link.run(self.form(script), keys, Resend::Broken, self.timed(arguments)).await.map_err(store_error)
+    }
+
+    /// Runs a script for many on keys of any slots.
+    pub(crate) async fn run_together(
+        &self,
+        script: &Script,
+        keys: &[String],
+        resend: Resend,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<Value, RedisError> {
+        self.link.run(self.form(script), keys, resend, self.timed(arguments)).await
+    }
+
+    /// Whether one script may be asked about several keys.
+    pub(crate) fn may_meet(&self) -> bool {
+        self.replicas.is_none() && self.link.source().is_some()
     }
 
     /// Runs a script whose write is to be on replicas, if that is wanted: its answer, and whether it is.

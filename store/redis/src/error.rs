@@ -71,6 +71,16 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
+/// Whether it is what the server answered, so that nothing of the command can come later.
+pub(crate) fn is_answer(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Whether the server minds that keys are not of one slot.
+pub(crate) fn is_cross_slot(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
+}
+
 /// Whether the next operation is to have a new connection: this one is broken, or leads to a server that is not the primary any
 /// more.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {

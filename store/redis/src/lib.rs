@@ -16,6 +16,7 @@ mod cluster;
 mod connect;
 mod db;
 mod error;
+mod group;
 mod hints;
 mod keys;
 mod leases;

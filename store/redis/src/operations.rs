@@ -1,5 +1,6 @@
 //! Claims, and what settles them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use idempotency::{
@@ -10,21 +11,23 @@ use redis::{Cmd, Value};
 
 use crate::db::{Db, duration, time};
 use crate::error::{is_out_of_memory, store_error};
+use crate::group::{Asked, Turn};
 use crate::link::Resend;
 use crate::listing;
 use crate::replicas::not_replicated;
 use crate::reply::{self, Reply, settled};
 use crate::scripts::{self, Script};
 
-pub(crate) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError> {
+pub(crate) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreError> {
     let key = db.keys.record(&claim.id);
     let age = claim.life.age();
     let floor = age.and_then(|age| db.not_before.get(&age.class)).copied();
+    let cap = claim.life.windows().renewal_cap();
+    let is_plain = age.is_none() && claim.key_time.is_none() && cap.is_none();
     let arguments = |full: bool| {
         move |command: &mut Cmd| {
             command.arg(&request(claim)).arg(&life(claim));
-            let cap = claim.life.windows().renewal_cap();
-            if age.is_none() && claim.key_time.is_none() && !full && cap.is_none() {
+            if is_plain && !full {
                 return;
             }
             optional(command, age.map(|age| duration(age.max_age)));
@@ -35,7 +38,16 @@ pub(crate) async fn claim(db: &Db, claim: &Claim) -> Result<Claimed, StoreError>
             optional(command, cap.map(duration));
         }
     };
-    let answered = match db.write((&scripts::CLAIM, &key), Resend::Refused, arguments(false), is_granted).await {
+    let turn = if is_plain && db.may_meet() {
+        db.take_turn(|db| &db.claims, || Asked::of(&key, arguments(false))).await
+    } else {
+        Turn::Alone(None)
+    };
+    let answered = match turn {
+        Turn::Answered(answered) => answered.map(|answer| (answer, Ok(()))),
+        Turn::Alone(_place) => db.write((&scripts::CLAIM, &key), Resend::Refused, arguments(false), is_granted).await,
+    };
+    let answered = match answered {
         Err(error) if is_out_of_memory(&error) => {
             db.write((&scripts::CLAIM_WHEN_FULL, &key), Resend::Refused, arguments(true), is_granted).await
         }
@@ -142,14 +154,29 @@ fn claimed(claim: &Claim, answer: Value) -> Result<Claimed, StoreError> {
     })
 }
 
-pub(crate) async fn complete(db: &Db, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
+pub(crate) async fn complete(db: &Arc<Db>, holder: &Holder, outcome: &Outcome) -> Result<Settled, StoreError> {
     let arguments = |command: &mut Cmd| {
         held(command, holder);
         put(command, outcome);
     };
     let wrote = |answer: &Value| matches!(answer, Value::BulkString(word) if word != b"superseded");
     let key = db.keys.record(&holder.id);
-    let answered = db.write((&scripts::COMPLETE, &key), Resend::Broken, arguments, wrote).await;
+    // An empty location is not to be told from none there.
+    let turn = if outcome.payload().is_some() && outcome.location() != Some("") && db.may_meet() {
+        let six = |command: &mut Cmd| {
+            arguments(command);
+            if outcome.location().is_none() {
+                command.arg("");
+            }
+        };
+        db.take_turn(|db| &db.completions, || Asked::of(&key, six)).await
+    } else {
+        Turn::Alone(None)
+    };
+    let answered = match turn {
+        Turn::Answered(answered) => answered.map(|answer| (answer, Ok(()))),
+        Turn::Alone(_place) => db.write((&scripts::COMPLETE, &key), Resend::Broken, arguments, wrote).await,
+    };
     let (answer, replicated) = answered.map_err(store_error)?;
     let settled = settled(answer)?;
     replicated.map_err(|short| not_replicated("complete", short))?;

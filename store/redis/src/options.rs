@@ -10,9 +10,10 @@ use tokio::sync::Mutex;
 use crate::cluster::Cluster;
 use crate::connect::{Credentials, Source};
 use crate::db::Db;
+use crate::group::Groups;
 use crate::hints::Hints;
 use crate::keys::Keys;
-use crate::link::Link;
+use crate::link::{Link, Resend};
 use crate::replicas::Replicas;
 use crate::scripts;
 use crate::store::RedisStore;
@@ -58,7 +59,8 @@ impl RedisOptions {
     /// has a new connection.
     ///
     /// Default: 1 s, the store timeout of a layer, which is what it should be. Longer is pointless: the claimer has given up by then. Much shorter, and
-    /// a fork, a slow disk or a failover becomes an outage.
+    /// a fork, a slow disk or a failover becomes an outage. A claim or a completion that first waited for others to be answered waits twice as long
+    /// at most.
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
         Self { response_timeout, ..self }
     }
@@ -156,6 +158,8 @@ impl RedisOptions {
             clock: self.clock,
             not_before: self.not_before,
             replicas: self.replicas.map(|(wanted, patience)| Replicas::new(wanted, patience)),
+            claims: Groups::new(&scripts::CLAIMS, Resend::Refused),
+            completions: Groups::new(&scripts::COMPLETIONS, Resend::Broken),
             records: Mutex::new(None),
             leases: Mutex::new(None),
         };

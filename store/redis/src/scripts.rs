@@ -45,10 +45,14 @@ macro_rules! scripts {
 
 scripts! {
     /// Refused when the server is out of memory.
-    CLAIM: "" "record_form" | "claim_short" | "common" | "record" | "claim";
+    CLAIM: "" "record_form" | "claim_short" | "answer_one" | "common" | "record" | "claim";
+    /// Of those that met.
+    CLAIMS: "" "record_form" | "claim_short" | "answer_all";
     /// The same, to be sent then: it answers what needs no room.
     CLAIM_WHEN_FULL: " flags=allow-oom" "record_form" | "common" | "record" | "claim";
-    COMPLETE: " flags=allow-oom" "record_form" | "complete_own" | "common" | "record" | "complete";
+    COMPLETE: " flags=allow-oom" "record_form" | "complete_own" | "answer_one" | "common" | "record" | "complete";
+    /// Of those that met.
+    COMPLETIONS: " flags=allow-oom" "record_form" | "complete_own" | "answer_all";
     RENEW: " flags=allow-oom" "record_form" | "common" | "record" | "renew";
     RELEASE: " flags=allow-oom" "record_form" | "common" | "record" | "release";
     MARK_IN_DOUBT: " flags=allow-oom" "record_form" | "common" | "record" | "mark_in_doubt";

@@ -85,7 +85,7 @@ impl Queue {
         let number = self.segments.len() as u64 - 1;
         // It was opened just now if there was none.
         let segment = self.segments.back_mut()?;
-        segment.reserve(size);
+        segment.reserve(size, number >= MANY);
         let put = match (here, payload) {
             (Some(payload), _) => Put::Here(payload),
             (None, Some(payload)) => {
@@ -204,11 +204,12 @@ impl Segment {
         Around { base: self.base, beside: &self.beside, life, tombstones: phase != Phase::Whole }
     }
 
-    fn reserve(&mut self, size: usize) {
+    /// Makes room: by and by, or at once for all that will come, where that is little beside what is there.
+    fn reserve(&mut self, size: usize, at_once: bool) {
         let (len, capacity) = (self.bytes.len(), self.bytes.capacity());
         if len + size > capacity {
-            let grown = (capacity + capacity / 2).max(BEGINNING).max(len + size).min(self.most);
-            self.bytes.reserve_exact(grown - len);
+            let grown = if at_once { self.most } else { (capacity + capacity / 2).max(BEGINNING).max(len + size) };
+            self.bytes.reserve_exact(grown.min(self.most) - len);
         }
     }
 
@@ -232,6 +233,9 @@ const SEGMENT: usize = 1 << OFFSET_BITS;
 
 /// What any segment is given to begin with, in bytes: all of the first three.
 const BEGINNING: usize = SEGMENT >> 2;
+
+/// From so many segments on, one that is empty is little.
+const MANY: u64 = 16;
 
 /// A payload longer than this is kept beside the entries, in bytes.
 const BESIDE: usize = 2048;

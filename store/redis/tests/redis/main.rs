@@ -7,6 +7,7 @@ mod conformance;
 mod contents;
 mod expiry;
 mod forgetting;
+mod groups;
 mod hints;
 mod leases;
 mod memory;

@@ -1,0 +1,182 @@
+//! Operations that meet in one process.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use idempotency::{Claim, Claimed, Holder, Outcome, Settled, Store, StoreError, StoreErrorKind};
+use idempotency_redis::RedisStore;
+use idempotency_testbed::servers::Redis;
+use idempotency_testbed::{Fate, Proxy};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::commands::sent;
+use crate::support::{Place, claim, duplicate, grant, granted, outcome, replayed, run};
+
+/// All at once, in this order.
+async fn claims(store: &RedisStore, claims: &[Claim]) -> Vec<Result<Claimed, StoreError>> {
+    join_all(claims.iter().map(|claim| store.claim(claim))).await
+}
+
+async fn completions(store: &RedisStore, all: &[(Holder, Outcome)]) -> Vec<Settled> {
+    let completed = all.iter().map(|(holder, outcome)| store.complete(holder, outcome));
+    join_all(completed).await.into_iter().map(Result::unwrap).collect()
+}
+
+fn fresh(name: &str, count: usize) -> Vec<Claim> {
+    (0..count).map(|n| claim(&format!("{name}-{n}"))).collect()
+}
+
+fn holder(claim: &Claim, claimed: Claimed) -> Holder {
+    Holder { id: claim.id, token: granted(claimed).token, nonce: claim.nonce }
+}
+
+#[tokio::test]
+async fn those_that_meet_share_their_commands_and_each_is_told_its_own() {
+    let server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let (done, running, left) = (claim("done"), claim("running"), claim("left"));
+    run(&store, &done, &outcome("answer")).await;
+    grant(&store, &running).await;
+    run(&store, &left, &Outcome::not_kept(201)).await;
+    // The scripts for many are known.
+    assert!(claims(&store, &fresh("warm", 9)).await.iter().all(Result::is_ok));
+
+    let mut all = fresh("new", 60);
+    let other = Claim { fingerprint: claim("other").fingerprint, ..duplicate(&done) };
+    let special =
+        [duplicate(&done), duplicate(&running), other, running.clone(), duplicate(&left), duplicate(&all[50])];
+    all.extend(special);
+    let mut answers = Vec::new();
+    let names = sent(&server, async { answers = claims(&store, &all).await }).await;
+    assert!(names.len() <= 12, "{} commands for {}", names.len(), all.len());
+    let mut answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    let told = answers.split_off(60);
+    let holders: Vec<_> = all.iter().zip(answers).map(|(claim, claimed)| holder(claim, claimed)).collect();
+    let [replay, conflict, mismatch, own, executed, late] = told.try_into().unwrap();
+    assert_eq!(replayed(replay), outcome("answer"));
+    assert!(matches!(conflict, Claimed::InFlight { .. }));
+    assert_eq!(mismatch, Claimed::Mismatch);
+    granted(own);
+    assert!(matches!(executed, Claimed::Executed(_)));
+    assert!(matches!(late, Claimed::InFlight { .. }), "of two about one key the second one comes second: {late:?}");
+
+    let outcome_of = |n: usize| match n % 4 {
+        0 => outcome("plain").with_location(None),
+        1 => outcome("moved").with_location(Some("/there")),
+        2 => outcome("nowhere").with_location(Some("")),
+        _ => Outcome::not_kept(204).with_location(Some("/gone")),
+    };
+    let mut ends: Vec<_> = holders.iter().enumerate().map(|(n, holder)| (*holder, outcome_of(n))).collect();
+    let stranger = Holder { nonce: claim("stranger").nonce, ..holders[0] };
+    ends.push((stranger, outcome("not its own")));
+    ends.push(ends[0].clone());
+    let mut settled = Vec::new();
+    let names = sent(&server, async { settled = completions(&store, &ends).await }).await;
+    assert!(names.len() <= 2 * 30 + 12, "{} commands for {}", names.len(), ends.len());
+    assert_eq!(settled.split_off(60), [Settled::Superseded, Settled::AlreadyApplied]);
+    assert!(settled.iter().all(|settled| *settled == Settled::Applied));
+
+    let again: Vec<_> = all[..60].iter().map(duplicate).collect();
+    for (n, claimed) in claims(&store, &again).await.into_iter().enumerate() {
+        match claimed.unwrap() {
+            Claimed::Replay { outcome, .. } => assert_eq!(outcome, outcome_of(n)),
+            Claimed::Executed(tombstone) => {
+                assert_eq!((n % 4, tombstone.location.as_deref(), tombstone.status), (3, Some("/gone"), 204));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_those_of_a_group_that_are_new() {
+    let server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let done = claim("done");
+    run(&store, &done, &outcome("answer")).await;
+    assert!(claims(&store, &fresh("warm", 9)).await.iter().all(Result::is_ok));
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mut all = fresh("new", 9);
+    all.push(duplicate(&done));
+    let mut answers: Vec<_> = claims(&store, &all).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(replayed(answers.pop().unwrap()), outcome("answer"));
+    assert!(answers.iter().all(|claimed| *claimed == Claimed::Full), "{answers:?}");
+}
+
+/// What one server answers that is a cluster, to who takes it for one that is not.
+#[tokio::test]
+async fn a_server_that_minds_slots_is_asked_about_each_key_alone() {
+    let server = Redis::start_with(&["--cluster-enabled", "yes"]);
+    server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    while !server.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let store = Place::at(server.url()).real_store().await;
+    let first = fresh("first", 20);
+    let held = claims(&store, &first).await;
+    let ends: Vec<_> =
+        first.iter().zip(held).map(|(claim, held)| (holder(claim, held.unwrap()), outcome("answer"))).collect();
+    assert!(completions(&store, &ends).await.iter().all(|settled| *settled == Settled::Applied));
+    let second = fresh("second", 20);
+    let names = sent(&server, async {
+        assert!(claims(&store, &second).await.into_iter().all(|claimed| granted(claimed.unwrap()).attempt == 1));
+    });
+    assert_eq!(names.await, ["evalsha"; 20], "it has learnt");
+}
+
+#[tokio::test]
+async fn what_is_given_up_while_it_waits_is_not_sent_and_whoever_gives_up_leaves_its_place() {
+    let mut server = Redis::start();
+    let place = Place::at(server.url());
+    let (store, direct) = (place.real_store().await, place.real_store().await);
+    run(&store, &claim("warm"), &outcome("answer")).await;
+    let all = fresh("k", 6);
+    server.pause();
+    let mut first = Box::pin(store.claim(&all[0]));
+    let mut second = Box::pin(store.claim(&all[1]));
+    let mut given_up = Box::pin(store.claim(&all[2]));
+    for operation in [&mut first, &mut second, &mut given_up] {
+        // Polled once, so that it is sent or waits.
+        assert!(timeout(Duration::ZERO, operation).await.is_err());
+    }
+    let others: Vec<JoinHandle<_>> = all[3..]
+        .iter()
+        .map(|claim| {
+            let (store, claim) = (store.clone(), claim.clone());
+            tokio::spawn(async move { store.claim(&claim).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    drop(given_up);
+    // They are under way, and nobody hears of them.
+    drop((first, second));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.resume();
+    for other in others {
+        granted(other.await.unwrap().unwrap());
+    }
+    assert_eq!(direct.inspect(&all[2].id).await.unwrap(), None);
+    assert!(direct.inspect(&all[0].id).await.unwrap().is_some());
+    let next = claims(&store, &fresh("next", 20)).await;
+    assert!(next.into_iter().all(|claimed| granted(claimed.unwrap()).attempt == 1));
+}
+
+/// All are told that it is not known, and each that asks again is recognised.
+#[tokio::test]
+async fn a_group_whose_connection_breaks_before_the_answer_is_known_to_nobody() {
+    let server = Redis::start();
+    let proxy = Proxy::to(server.port());
+    let store = Place::at(server.url_at(proxy.port(), 0)).real_store().await;
+    let warm = claims(&store, &fresh("warm", 9)).await;
+    assert!(warm.iter().all(Result::is_ok));
+    let all = fresh("k", 20);
+    let rule = proxy.on_reply_to(all[19].id.to_string(), 1, Fate::Reset);
+    let answers = claims(&store, &all).await;
+    assert!(rule.has_fired());
+    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().map_err(StoreError::kind).err()).collect();
+    assert!(kinds[2..].iter().all(|kind| *kind == Some(StoreErrorKind::Unavailable)), "{kinds:?}");
+    for claimed in claims(&store, &all).await {
+        assert_eq!(granted(claimed.unwrap()).attempt, 1);
+    }
+}
