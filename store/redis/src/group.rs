@@ -220,7 +220,7 @@ fn answers(
 }
 
 /// How many operations of a kind, or groups of them, are under way at once before others wait for one of them.
-const PLACES: usize = 2;
+const PLACES: usize = 8;
 
 /// The most members of a group: nobody else is served by the server meanwhile, some tenths of a millisecond.
 const MOST: usize = 32;

@@ -36,7 +36,7 @@ use crate::{listing, operations, steps, sweep};
 /// The rules:
 ///
 /// 1. **Every operation is one script**, atomic, and one round trip: two commands for a fresh request, one for a replay or a
-///    conflict. A server that has lost its scripts is sent the code, which is one command more, once. Claims, and completions, that come while two
+///    conflict. A server that has lost its scripts is sent the code, which is one command more, once. Claims, and completions, that come while eight
 ///    commands of their kind are under way share the next one, 32 at most, which costs the server two thirds; nobody is delayed for others to
 ///    come. What is special about one of them is asked for alone, in a command more. Nothing is shared in a cluster, whose keys are of
 ///    many slots, or with [`wait_for_replicas`](RedisOptions::wait_for_replicas).

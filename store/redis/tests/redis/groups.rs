@@ -13,6 +13,9 @@ use tokio::time::timeout;
 use crate::commands::sent;
 use crate::support::{Place, claim, duplicate, grant, granted, outcome, replayed, run};
 
+/// So many are sent alone before others wait for one of them.
+const ALONE: usize = 8;
+
 /// All at once, in this order.
 async fn claims(store: &RedisStore, claims: &[Claim]) -> Vec<Result<Claimed, StoreError>> {
     join_all(claims.iter().map(|claim| store.claim(claim))).await
@@ -40,7 +43,7 @@ async fn those_that_meet_share_their_commands_and_each_is_told_its_own() {
     grant(&store, &running).await;
     run(&store, &left, &Outcome::not_kept(201)).await;
     // The scripts for many are known.
-    assert!(claims(&store, &fresh("warm", 9)).await.iter().all(Result::is_ok));
+    assert!(claims(&store, &fresh("warm", 2 * ALONE)).await.iter().all(Result::is_ok));
 
     let mut all = fresh("new", 60);
     let other = Claim { fingerprint: claim("other").fingerprint, ..duplicate(&done) };
@@ -49,7 +52,7 @@ async fn those_that_meet_share_their_commands_and_each_is_told_its_own() {
     all.extend(special);
     let mut answers = Vec::new();
     let names = sent(&server, async { answers = claims(&store, &all).await }).await;
-    assert!(names.len() <= 12, "{} commands for {}", names.len(), all.len());
+    assert!(names.len() <= 2 * ALONE, "{} commands for {}", names.len(), all.len());
     let mut answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     let told = answers.split_off(60);
     let holders: Vec<_> = all.iter().zip(answers).map(|(claim, claimed)| holder(claim, claimed)).collect();
@@ -73,7 +76,7 @@ async fn those_that_meet_share_their_commands_and_each_is_told_its_own() {
     ends.push(ends[0].clone());
     let mut settled = Vec::new();
     let names = sent(&server, async { settled = completions(&store, &ends).await }).await;
-    assert!(names.len() <= 2 * 30 + 12, "{} commands for {}", names.len(), ends.len());
+    assert!(names.len() <= 30 + 2 * ALONE, "{} commands for {}", names.len(), ends.len());
     assert_eq!(settled.split_off(60), [Settled::Superseded, Settled::AlreadyApplied]);
     assert!(settled.iter().all(|settled| *settled == Settled::Applied));
 
@@ -95,9 +98,9 @@ async fn a_full_server_refuses_those_of_a_group_that_are_new() {
     let store = Place::at(server.url()).real_store().await;
     let done = claim("done");
     run(&store, &done, &outcome("answer")).await;
-    assert!(claims(&store, &fresh("warm", 9)).await.iter().all(Result::is_ok));
+    assert!(claims(&store, &fresh("warm", 2 * ALONE)).await.iter().all(Result::is_ok));
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let mut all = fresh("new", 9);
+    let mut all = fresh("new", 2 * ALONE);
     all.push(duplicate(&done));
     let mut answers: Vec<_> = claims(&store, &all).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(replayed(answers.pop().unwrap()), outcome("answer"));
@@ -131,16 +134,15 @@ async fn what_is_given_up_while_it_waits_is_not_sent_and_whoever_gives_up_leaves
     let place = Place::at(server.url());
     let (store, direct) = (place.real_store().await, place.real_store().await);
     run(&store, &claim("warm"), &outcome("answer")).await;
-    let all = fresh("k", 6);
+    let all = fresh("k", ALONE + 4);
     server.pause();
-    let mut first = Box::pin(store.claim(&all[0]));
-    let mut second = Box::pin(store.claim(&all[1]));
-    let mut given_up = Box::pin(store.claim(&all[2]));
-    for operation in [&mut first, &mut second, &mut given_up] {
+    let mut under_way: Vec<_> = all[..ALONE].iter().map(|claim| Box::pin(store.claim(claim))).collect();
+    let mut given_up = Box::pin(store.claim(&all[ALONE]));
+    for operation in under_way.iter_mut().chain([&mut given_up]) {
         // Polled once, so that it is sent or waits.
         assert!(timeout(Duration::ZERO, operation).await.is_err());
     }
-    let others: Vec<JoinHandle<_>> = all[3..]
+    let others: Vec<JoinHandle<_>> = all[ALONE + 1..]
         .iter()
         .map(|claim| {
             let (store, claim) = (store.clone(), claim.clone());
@@ -150,13 +152,13 @@ async fn what_is_given_up_while_it_waits_is_not_sent_and_whoever_gives_up_leaves
     tokio::task::yield_now().await;
     drop(given_up);
     // They are under way, and nobody hears of them.
-    drop((first, second));
+    drop(under_way);
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.resume();
     for other in others {
         granted(other.await.unwrap().unwrap());
     }
-    assert_eq!(direct.inspect(&all[2].id).await.unwrap(), None);
+    assert_eq!(direct.inspect(&all[ALONE].id).await.unwrap(), None);
     assert!(direct.inspect(&all[0].id).await.unwrap().is_some());
     let next = claims(&store, &fresh("next", 20)).await;
     assert!(next.into_iter().all(|claimed| granted(claimed.unwrap()).attempt == 1));
@@ -168,14 +170,14 @@ async fn a_group_whose_connection_breaks_before_the_answer_is_known_to_nobody() 
     let server = Redis::start();
     let proxy = Proxy::to(server.port());
     let store = Place::at(server.url_at(proxy.port(), 0)).real_store().await;
-    let warm = claims(&store, &fresh("warm", 9)).await;
+    let warm = claims(&store, &fresh("warm", 2 * ALONE)).await;
     assert!(warm.iter().all(Result::is_ok));
     let all = fresh("k", 20);
     let rule = proxy.on_reply_to(all[19].id.to_string(), 1, Fate::Reset);
     let answers = claims(&store, &all).await;
     assert!(rule.has_fired());
     let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().map_err(StoreError::kind).err()).collect();
-    assert!(kinds[2..].iter().all(|kind| *kind == Some(StoreErrorKind::Unavailable)), "{kinds:?}");
+    assert!(kinds[ALONE..].iter().all(|kind| *kind == Some(StoreErrorKind::Unavailable)), "{kinds:?}");
     for claimed in claims(&store, &all).await {
         assert_eq!(granted(claimed.unwrap()).attempt, 1);
     }
