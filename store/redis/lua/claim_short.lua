@@ -2,7 +2,9 @@
 -- kept, and of one that somebody else is running. Of one or of several; whatever is otherwise has no answer here. Without functions, since to make
 -- those costs more than all of this. The claim of a key that is not there is answered with the token alone.
 
-local answers = {}
+-- Several about whom the clock says the same have a token each all the same.
+
+local answers, room = {}, #KEYS == 1 and MOST or AT_ONCE
 if #ARGV == 2 * #KEYS then
   for at = 1, #KEYS do
     local key, asked, life, answer = KEYS[at], ARGV[2 * at - 1], ARGV[2 * at], false
@@ -10,10 +12,11 @@ if #ARGV == 2 * #KEYS then
       local lease, recovery, response, tombstone = struct.unpack(LIFE, life)
       local kept_for = math.max(lease + tombstone, HOLD)
       if now > 0 and now + kept_for <= MOST then
-        local course = struct.pack(COURSE, IN_FLIGHT, NONE, 0, 1, now, now + lease, now, recovery, response, tombstone)
+        local token = now + at - 1
+        local course = struct.pack(COURSE, IN_FLIGHT, NONE, 0, 1, token, now + lease, now, recovery, response, tombstone)
         redis.call('HSET', key, 'v', FORMAT, 'r', asked, 'c', course)
         redis.call('PEXPIRE', key, math.ceil((kept_for + MARGIN) / 1000))
-        answer = now
+        answer = token
       end
     else
       local found = redis.pcall('HMGET', key, 'v', 'r', 'c', 'a', 'd', 'l', 'p')
@@ -25,7 +28,8 @@ if #ARGV == 2 * #KEYS then
         if recovery ~= NO_LIFE and recovery <= RERUN and token >= 0 then
           if state == COMPLETED and outcome == KEPT and found[7] and since <= now and now < since + tombstone
             and now < since + response and since + response <= MOST then
-            answer = { 'replay', status, found[6], found[7], since, now - since, since + response - now }
+            room = room - #found[7]
+            answer = room >= 0 and { 'replay', status, found[6], found[7], since, now - since, since + response - now }
           elseif state == IN_FLIGHT and outcome == NONE and now < lease_until
             and string.sub(request, 34) ~= string.sub(asked, 34) then
             answer = { 'in flight', lease_until - now }

@@ -23,3 +23,5 @@ local NONE, NOT_KEPT, KEPT = 0, 1, 2
 local NO_LIFE, RERUN = 0, 2
 
 local MARGIN = 3600000000
+-- Of the payloads that one answer to several holds, in bytes.
+local AT_ONCE = 262144

@@ -56,11 +56,6 @@ impl Db {
         self.link.run(self.form(script), keys, resend, self.timed(arguments)).await
     }
 
-    /// Whether one script may be asked about several keys.
-    pub(crate) fn may_meet(&self) -> bool {
-        self.replicas.is_none() && self.link.source().is_some()
-    }
-
     /// Runs a script whose write is to be on replicas, if that is wanted: its answer, and whether it is.
     ///
     /// One that grants something is not [sent again](Resend::Refused) when its connection breaks: whoever asks is told, asks once more, and

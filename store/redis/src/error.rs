@@ -76,9 +76,9 @@ pub(crate) fn is_answer(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
-/// Whether the server minds that keys are not of one slot.
-pub(crate) fn is_cross_slot(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot)
+/// Whether it would be answered to the same again: no shortage, and nothing that passes.
+pub(crate) fn is_refused(error: &RedisError) -> bool {
+    kind_of(error) == StoreErrorKind::Refused
 }
 
 /// Whether the next operation is to have a new connection: this one is broken, or leads to a server that is not the primary any

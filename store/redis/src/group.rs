@@ -1,23 +1,26 @@
 //! Operations that meet in one process go to the server in one script.
 //!
 //! 1. Nobody is delayed for others to come: while less than [`PLACES`] are under way, an operation is sent alone, as if there were no groups.
-//! 2. Whoever comes meanwhile waits, and goes with all others who wait. A command has its own cost for the server, beside what it does.
-//! 3. A script for many does what is most, and leaves out what is special: that is asked alone. So does whoever's group the server answers
-//!    with an error, which says that nothing of it can come later. An error of the connection is told to all: it is not known what became of each.
-//! 4. Keys of a group are not of one slot. A server that minds is asked about each key alone from then on.
+//! 2. Whoever comes meanwhile waits, and goes with all others who wait, or alone if there are none. A command has its own cost for the server,
+//!    beside what it does.
+//! 3. Who has a place may stand still: whoever waits for [`LONG`] goes alone.
+//! 4. A script for many does what is most, and leaves out what is special: that is asked alone. So are all members of a group that the server
+//!    answers with an error. An error of the connection is told to all: it is not known what became of each.
+//! 5. Keys of a group are not of one slot. Where that is refused, each is asked alone from then on.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redis::{Arg, Cmd, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use crate::db::Db;
-use crate::error::{is_answer, is_cross_slot};
+use crate::error::{is_answer, is_out_of_memory, is_refused};
 use crate::link::Resend;
 use crate::scripts::Script;
 
@@ -33,14 +36,16 @@ pub(crate) struct Groups {
 #[derive(Default)]
 struct State {
     under_way: usize,
+    /// In the order of their numbers.
     waiting: VecDeque<Waiting>,
+    next_number: u64,
 }
 
 struct Waiting {
+    number: u64,
     asked: Asked,
-    since: Instant,
     runtime: Handle,
-    reply: oneshot::Sender<Option<Result<Value, RedisError>>>,
+    reply: oneshot::Sender<Turn>,
 }
 
 /// What a script is asked about one key.
@@ -78,8 +83,20 @@ pub(crate) enum Turn {
 }
 
 impl Groups {
-    pub(crate) fn new(script: &'static LazyLock<Script>, resend: Resend) -> Self {
-        Self { script, resend, state: Mutex::default(), is_over: AtomicBool::new(false) }
+    /// With `is_over`, everything is asked alone.
+    pub(crate) fn new(script: &'static LazyLock<Script>, resend: Resend, is_over: bool) -> Self {
+        Self { script, resend, state: Mutex::default(), is_over: AtomicBool::new(is_over) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what waits. Not if it is under way.
+    fn withdraw(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let found = state.waiting.binary_search_by_key(&number, |waiting| waiting.number);
+        found.is_ok_and(|at| state.waiting.remove(at).is_some())
     }
 
     /// Whom to send next; none when nobody waits any more, and then the place is free.
@@ -111,29 +128,59 @@ impl Db {
     /// Alone, or together with whoever else asks meanwhile.
     pub(crate) async fn take_turn(self: &Arc<Self>, kind: fn(&Self) -> &Groups, asked: impl FnOnce() -> Asked) -> Turn {
         let groups = kind(self);
-        if groups.is_over.load(Ordering::Relaxed) {
+        if groups.is_over() {
             return Turn::Alone(None);
         }
-        let answer = {
-            let mut state = groups.lock();
-            if state.under_way < PLACES {
-                state.under_way += 1;
-                return Turn::Alone(Some(Place { db: Arc::clone(self), kind, is_left: false }));
-            }
-            let (reply, answer) = oneshot::channel();
-            state.waiting.push_back(Waiting {
-                asked: asked(),
-                since: Instant::now(),
-                runtime: Handle::current(),
-                reply,
-            });
-            answer
+        let place = |state: &mut State| {
+            let is_free = state.under_way < PLACES;
+            state.under_way += usize::from(is_free);
+            is_free.then(|| Place { db: Arc::clone(self), kind })
         };
-        match answer.await {
-            Ok(Some(answer)) => Turn::Answered(answer),
-            Ok(None) => Turn::Alone(None),
-            // The runtime that sent it ends, or we have a bug.
-            Err(_) => Turn::Answered(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())),
+        if let place @ Some(_) = place(&mut groups.lock()) {
+            return Turn::Alone(place);
+        }
+        let (reply, mut answer) = oneshot::channel();
+        let (asked, runtime) = (asked(), Handle::current());
+        let number = {
+            let mut state = groups.lock();
+            if let place @ Some(_) = place(&mut state) {
+                return Turn::Alone(place);
+            }
+            let number = state.next_number;
+            state.next_number += 1;
+            state.waiting.push_back(Waiting { number, asked, runtime, reply });
+            number
+        };
+        let mut wait = Wait { groups, number, is_told: false };
+        let told = match timeout(LONG, &mut answer).await {
+            Ok(told) => Ok(told),
+            Err(_) if groups.withdraw(number) => return Turn::Alone(None),
+            Err(_) => timeout(self.link.timeout, answer).await,
+        };
+        wait.is_told = true;
+        let unknown = |kind| Turn::Answered(Err(io::Error::from(kind).into()));
+        match told {
+            Ok(Ok(turn)) => turn,
+            // Another runtime sent it, and ends.
+            Ok(Err(_)) if groups.resend == Resend::Broken => Turn::Alone(None),
+            Ok(Err(_)) => unknown(io::ErrorKind::ConnectionAborted),
+            // Or stands still.
+            Err(_) => unknown(io::ErrorKind::TimedOut),
+        }
+    }
+}
+
+/// What waits. Given up, it is not sent.
+struct Wait<'g> {
+    groups: &'g Groups,
+    number: u64,
+    is_told: bool,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.groups.withdraw(self.number);
         }
     }
 }
@@ -142,85 +189,70 @@ impl Db {
 pub(crate) struct Place {
     db: Arc<Db>,
     kind: fn(&Db) -> &Groups,
-    is_left: bool,
-}
-
-impl Place {
-    fn next(&mut self) -> Option<Vec<Waiting>> {
-        let next = (self.kind)(&self.db).next();
-        self.is_left = next.is_none();
-        next
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.is_left {
-            return;
-        }
-        let Some(group) = self.next() else { return };
-        self.is_left = true;
-        let mut place = Self { db: Arc::clone(&self.db), kind: self.kind, is_left: false };
-        // In a task of its own, which nobody drops but the end of its runtime.
-        let runtime = group[0].runtime.clone();
-        runtime.spawn(async move {
-            let mut next = Some(group);
-            while let Some(group) = next {
-                carry_out(&place, group).await;
-                next = place.next();
+        let Some(group) = (self.kind)(&self.db).next() else { return };
+        let place = Self { db: Arc::clone(&self.db), kind: self.kind };
+        match <[Waiting; 1]>::try_from(group) {
+            // Unheard, the place is left at once.
+            Ok([only]) => drop(only.reply.send(Turn::Alone(Some(place)))),
+            Err(group) => {
+                // In a task of its own, which nobody drops but the end of its runtime.
+                let runtime = group[0].runtime.clone();
+                runtime.spawn(async move { carry_out(&place, group).await });
             }
-        });
+        }
     }
 }
 
-async fn carry_out(Place { db, kind, .. }: &Place, mut group: Vec<Waiting>) {
+async fn carry_out(Place { db, kind }: &Place, group: Vec<Waiting>) {
     let groups = kind(db);
-    for late in group.extract_if(.., |waiting| waiting.since.elapsed() > db.link.timeout) {
-        // That nothing was sent is certain.
-        drop(late.reply.send(Some(Err(io::Error::from(io::ErrorKind::NotConnected).into()))));
-    }
     let (keys, (arguments, replies)): (Vec<_>, (Vec<_>, Vec<_>)) =
         group.into_iter().map(|waiting| (waiting.asked.key, (waiting.asked.arguments, waiting.reply))).unzip();
-    let answers = match keys.len() {
-        0 => return,
-        1 => vec![None],
-        members => {
-            let all = |command: &mut Cmd| {
-                for argument in arguments.iter().flat_map(simple) {
-                    command.arg(argument);
-                }
-            };
-            answers(db.run_together(groups.script, &keys, groups.resend, all).await, members, groups)
+    let all = |command: &mut Cmd| {
+        for argument in arguments.iter().flat_map(simple) {
+            command.arg(argument);
         }
     };
+    let turns: Vec<_> = if groups.is_over() {
+        keys.iter().map(|_| Turn::Alone(None)).collect()
+    } else {
+        groups.turns(db.run_together(groups.script, &keys, groups.resend, all).await, keys.len())
+    };
     // Whoever does not wait any more does not hear it.
-    replies.into_iter().zip(answers).for_each(|(reply, answer)| drop(reply.send(answer)));
+    replies.into_iter().zip(turns).for_each(|(reply, turn)| drop(reply.send(turn)));
 }
 
-/// What each is told; none is to ask alone.
-fn answers(
-    answered: Result<Value, RedisError>,
-    members: usize,
-    groups: &Groups,
-) -> Vec<Option<Result<Value, RedisError>>> {
-    match answered {
-        Ok(Value::Array(answers)) if answers.len() == members => {
-            answers.into_iter().map(|answer| Some(answer).filter(|answer| *answer != Value::Nil).map(Ok)).collect()
-        }
-        Err(error) if !is_answer(&error) => vec![Some(Err(error)); members],
-        refused => {
-            let error = refused.err();
-            tracing::debug!(?error, members, "a group was refused");
-            if error.is_some_and(|error| is_cross_slot(&error)) {
-                groups.is_over.store(true, Ordering::Relaxed);
+impl Groups {
+    /// What each is told.
+    fn turns(&self, answered: Result<Value, RedisError>, members: usize) -> Vec<Turn> {
+        let error = match answered {
+            Ok(Value::Array(answers)) if answers.len() == members => {
+                let turn = |answer| if answer == Value::Nil { Turn::Alone(None) } else { Turn::Answered(Ok(answer)) };
+                return answers.into_iter().map(turn).collect();
             }
-            vec![None; members]
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        tracing::debug!(?error, members, "a group failed");
+        // Out of memory the server carries nothing out.
+        let is_of_all = |error: &RedisError| !is_answer(error) || is_out_of_memory(error);
+        if error.as_ref().is_none_or(is_refused) {
+            self.is_over.store(true, Ordering::Relaxed);
         }
+        let of_all = error.filter(is_of_all);
+        let turn = || of_all.clone().map_or(Turn::Alone(None), |error| Turn::Answered(Err(error)));
+        std::iter::repeat_with(turn).take(members).collect()
     }
 }
 
 /// How many operations of a kind, or groups of them, are under way at once before others wait for one of them.
 const PLACES: usize = 8;
+
+/// How long one waits for a place that nobody leaves.
+const LONG: Duration = Duration::from_millis(100);
 
 /// The most members of a group: nobody else is served by the server meanwhile, some tenths of a millisecond.
 const MOST: usize = 32;

@@ -38,7 +38,7 @@ pub(crate) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreE
             optional(command, cap.map(duration));
         }
     };
-    let turn = if is_plain && db.may_meet() {
+    let turn = if is_plain {
         db.take_turn(|db| &db.claims, || Asked::of(&key, arguments(false))).await
     } else {
         Turn::Alone(None)
@@ -162,7 +162,7 @@ pub(crate) async fn complete(db: &Arc<Db>, holder: &Holder, outcome: &Outcome) -
     let wrote = |answer: &Value| matches!(answer, Value::BulkString(word) if word != b"superseded");
     let key = db.keys.record(&holder.id);
     // An empty location is not to be told from none there.
-    let turn = if outcome.payload().is_some() && outcome.location() != Some("") && db.may_meet() {
+    let turn = if outcome.payload().is_some() && outcome.location() != Some("") {
         let six = |command: &mut Cmd| {
             arguments(command);
             if outcome.location().is_none() {

@@ -28,6 +28,7 @@ pub struct RedisOptions {
     response_timeout: Duration,
     not_before: HashMap<KeyClass, Timestamp>,
     replicas: Option<(u32, Duration)>,
+    shares_commands: bool,
     credentials: Credentials,
     clock: Option<Arc<dyn Clock>>,
 }
@@ -40,6 +41,7 @@ impl RedisOptions {
             response_timeout: Duration::from_secs(1),
             not_before: HashMap::new(),
             replicas: None,
+            shares_commands: true,
             credentials: Credentials::default(),
             clock: None,
         }
@@ -59,8 +61,8 @@ impl RedisOptions {
     /// has a new connection.
     ///
     /// Default: 1 s, the store timeout of a layer, which is what it should be. Longer is pointless: the claimer has given up by then. Much shorter, and
-    /// a fork, a slow disk or a failover becomes an outage. A claim or a completion that first waited for others to be answered waits twice as long
-    /// at most.
+    /// a fork, a slow disk or a failover becomes an outage. A claim or a completion that shared a command, and has to be asked for alone after
+    /// that, waits twice as long at most, and a tenth of a second.
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
         Self { response_timeout, ..self }
     }
@@ -87,6 +89,15 @@ impl RedisOptions {
     /// replica that did not get it can be the one that is promoted. Not for clusters.
     pub fn wait_for_replicas(self, replicas: u32, patience: Duration) -> Self {
         Self { replicas: Some((replicas, patience)), ..self }
+    }
+
+    /// Whether claims, and completions, that meet share a command: see the store's [first rule](RedisStore).
+    ///
+    /// Default: true, which is right where the URL leads to one server, as it is to. Such a command has keys of any slots: a proxy that picks a server by
+    /// the first of them, as Envoy and twemproxy do, **would look for the others on the wrong one, and run requests twice**. Set it to false
+    /// behind any of those.
+    pub fn share_commands(self, share_commands: bool) -> Self {
+        Self { shares_commands: share_commands, ..self }
     }
 
     /// User and password at the sentinels, an empty user for the default one. Those in the URL are for the primary.
@@ -151,6 +162,8 @@ impl RedisOptions {
             _ => Link::to_primary(Source::new(&place, &self.credentials, timeout)?, timeout),
         };
         let hints = link.source().map(|source| Hints::new(Arc::clone(source), timeout));
+        // Elsewhere keys are of many slots, or each write is waited for.
+        let shares = self.shares_commands && link.source().is_some() && self.replicas.is_none();
         let db = Db {
             link,
             hints,
@@ -158,8 +171,8 @@ impl RedisOptions {
             clock: self.clock,
             not_before: self.not_before,
             replicas: self.replicas.map(|(wanted, patience)| Replicas::new(wanted, patience)),
-            claims: Groups::new(&scripts::CLAIMS, Resend::Refused),
-            completions: Groups::new(&scripts::COMPLETIONS, Resend::Broken),
+            claims: Groups::new(&scripts::CLAIMS, Resend::Refused, !shares),
+            completions: Groups::new(&scripts::COMPLETIONS, Resend::Broken, !shares),
             records: Mutex::new(None),
             leases: Mutex::new(None),
         };
@@ -175,6 +188,7 @@ impl std::fmt::Debug for RedisOptions {
             .field("prefix", &self.prefix)
             .field("response_timeout", &self.response_timeout)
             .field("replicas", &self.replicas)
+            .field("shares_commands", &self.shares_commands)
             .finish_non_exhaustive()
     }
 }

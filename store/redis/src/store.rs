@@ -39,12 +39,13 @@ use crate::{listing, operations, steps, sweep};
 ///    conflict. A server that has lost its scripts is sent the code, which is one command more, once. Claims, and completions, that come while eight
 ///    commands of their kind are under way share the next one, 32 at most, which costs the server two thirds; nobody is delayed for others to
 ///    come. What is special about one of them is asked for alone, in a command more. Nothing is shared in a cluster, whose keys are of
-///    many slots, or with [`wait_for_replicas`](RedisOptions::wait_for_replicas).
+///    many slots, with [`wait_for_replicas`](RedisOptions::wait_for_replicas), or where
+///    [`share_commands`](RedisOptions::share_commands) says so, as it **must behind a proxy that spreads keys over several servers**.
 /// 2. **A record is one hash**, `idem:{ID}:r`, and the braces around the 64 digits of its id are the hash tag: nothing that a client
 ///    sends is in a key's name, so nothing it sends moves a key in a cluster. The fields are packed; `inspect` and `list` read them.
 /// 3. **The clock** is the server's `TIME`, read in the script that decides, in microseconds. Scripts count in doubles, exact below
 ///    2<sup>53</sup>; what would end later than that, in the year 2255, ends then.
-/// 4. **Every key has an expiry at every moment**: an hour beyond all that it is kept for. Nothing is judged by it, and the
+/// 4. **Every key has an expiry at every moment**: an hour, or two, beyond all that it is kept for. Nothing is judged by it, and the
 ///    sweeper is there to give back room earlier and to count. What it is to count, records in doubt that are forgotten, it counts
 ///    only if it comes by within that hour.
 /// 5. **Out of memory** means refusing: a claim of a new key is answered [`Claimed::Full`], and costs one command more. Duplicates of what is
@@ -115,7 +116,7 @@ use crate::{listing, operations, steps, sweep};
 ///
 /// # Cancel safety
 /// Dropping the future of an operation before it was polled does nothing. Later, the message may or may not have been sent: the operation
-/// is carried out whole or not at all, on the server, and nobody hears the answer. A claim given up so is to be abandoned, as with any
+/// is carried out whole or not at all, on the server, and nobody hears the answer. One that shares a command may yet be sent with it. A claim given up so is to be abandoned, as with any
 /// store. The connection that others share is not harmed.
 #[derive(Clone)]
 pub struct RedisStore {

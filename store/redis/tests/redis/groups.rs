@@ -187,3 +187,71 @@ async fn a_group_whose_connection_breaks_before_the_answer_is_known_to_nobody() 
         assert_eq!(granted(claimed.unwrap()).attempt, 1);
     }
 }
+
+#[tokio::test]
+async fn whoever_stands_still_keeps_nobody_waiting() {
+    let mut server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let all = fresh("k", ALONE + 3);
+    let mut kept: Vec<_> = all[..ALONE].iter().map(|claim| Box::pin(store.claim(claim))).collect();
+    run(&store, &claim("warm"), &outcome("answer")).await;
+    server.pause();
+    for operation in &mut kept {
+        assert!(timeout(Duration::ZERO, operation).await.is_err());
+    }
+    server.resume();
+    // Nobody polls those from here on.
+    for claimed in claims(&store, &all[ALONE..]).await {
+        granted(claimed.unwrap());
+    }
+    assert!(join_all(kept).await.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn nothing_is_shared_where_it_must_not_be() {
+    let server = Redis::start();
+    let store = Place::at(server.url()).real_options().share_commands(false).open().await.unwrap();
+    let names = sent(&server, async {
+        assert!(claims(&store, &fresh("k", 30)).await.iter().all(Result::is_ok));
+    });
+    assert!(names.await.len() >= 30);
+}
+
+#[tokio::test]
+async fn completions_whose_answer_is_lost_are_asked_for_again() {
+    let server = Redis::start();
+    let proxy = Proxy::to(server.port());
+    let store = Place::at(server.url_at(proxy.port(), 0)).real_store().await;
+    let all = fresh("k", 20);
+    let held = claims(&store, &all).await;
+    let ends: Vec<_> =
+        all.iter().zip(held).map(|(claim, held)| (holder(claim, held.unwrap()), outcome("answer"))).collect();
+    let rule = proxy.on_reply_to(all[19].id.to_string(), 1, Fate::Reset);
+    for settled in completions(&store, &ends).await {
+        assert!(matches!(settled, Settled::Applied | Settled::AlreadyApplied), "{settled:?}");
+    }
+    assert!(rule.has_fired());
+}
+
+#[tokio::test]
+async fn tokens_of_a_group_differ_and_large_answers_come_alone() {
+    let server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let all = fresh("k", 40);
+    let held = claims(&store, &all).await;
+    let holders: Vec<_> = all.iter().zip(held).map(|(claim, held)| holder(claim, held.unwrap())).collect();
+    let mut tokens: Vec<_> = holders[ALONE..].iter().map(|holder| holder.token).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert!(tokens.len() >= 31, "of a group no two have the same: {}", tokens.len());
+    let large = Outcome::new(200, vec![b'x'; 100_000].into());
+    let ends: Vec<_> = holders.into_iter().map(|holder| (holder, large.clone())).collect();
+    assert!(completions(&store, &ends).await.iter().all(|settled| *settled == Settled::Applied));
+    let again: Vec<_> = all.iter().map(duplicate).collect();
+    let names = sent(&server, async {
+        for claimed in claims(&store, &again).await {
+            assert_eq!(replayed(claimed.unwrap()), large);
+        }
+    });
+    assert!(names.await.len() > ALONE + 20, "two of these are in an answer at most");
+}
