@@ -9,7 +9,8 @@
 //! | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the primary that sentinels name |
 //! | `redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT` | a cluster, by some of its nodes |
 //!
-//! With the feature `tls`, `rediss` in the place of `redis` in any of them.
+//! With the feature `tls`, `rediss` in the place of `redis` in any of them. A proxy that spreads keys over several servers is none of these: at such a
+//! one, [`share_commands`](RedisOptions::share_commands) must be switched off.
 
 mod check;
 mod cluster;
