@@ -111,6 +111,9 @@ fn rows<St: Store>(store: St, runtime: &Runtime) -> [Row; 4] {
     ]
 }
 
+/// How many requests there are at once, in process.
+const ROUND: u32 = 4000;
+
 /// Runs one row for whoever counts instructions: a profiler that is told this function's name counts nothing else.
 #[inline(never)]
 fn counted(row: &Row, requests: Vec<Request<Body>>, runtime: &Runtime) {
@@ -124,8 +127,8 @@ fn count(runtime: &Runtime) -> Option<()> {
     let rows = rows(MemoryStore::new(), runtime);
     let mut row = std::iter::once(bare()).chain(rows).find(|row| row.name.starts_with(&name)).unwrap();
     runtime.block_on(row.warm_up());
-    for begun in (0..n).step_by(4000) {
-        let requests = row.requests((n - begun).min(4000));
+    for begun in (0..n).step_by(ROUND as usize) {
+        let requests = row.requests((n - begun).min(ROUND));
         counted(&row, requests, runtime);
     }
     println!("{n} times: {}", row.name);
@@ -138,7 +141,7 @@ fn main() {
         return;
     }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
-    let (rounds, in_process, durable) = if quick { (3, 100, 10) } else { (41, 4000, 200) };
+    let (rounds, in_process, durable) = if quick { (3, 100, 10) } else { (41, ROUND, 200) };
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("bench.sqlite").display());
     let sqlite = runtime.block_on(async {

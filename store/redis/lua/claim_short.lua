@@ -1,8 +1,7 @@
 -- What claim.lua makes of the claims that are most, where nothing about them is special: of a key that is not there, of one whose answer is
 -- kept, and of one that somebody else is running. Of one or of several; whatever is otherwise has no answer here. Without functions, since to make
--- those costs more than all of this. The claim of a key that is not there is answered with the token alone.
-
--- Those of a group are judged at one time, and have a token each nevertheless.
+-- those costs more than all of this. The claim of a key that is not there is answered with the token alone. Those of a group
+-- are judged at one time, and have a token each nevertheless.
 
 local answers, room = {}, #KEYS == 1 and MOST or AT_ONCE
 if #ARGV == 2 * #KEYS then

@@ -19,6 +19,9 @@ use crate::replicas::Replicas;
 use crate::scan::Walk;
 use crate::scripts::{Code, Script};
 
+/// What a script answered that writes, and whether it is on replicas, if that is wanted.
+pub(crate) type Written = Result<(Value, Result<(), NotReplicated>), RedisError>;
+
 pub(crate) struct Db {
     pub(crate) link: Link,
     pub(crate) keys: Keys,
@@ -42,11 +45,11 @@ impl Db {
         keys: &[String],
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        self.link.run(self.form(script), keys, Resend::Broken, self.timed(arguments)).await.map_err(store_error)
+        self.send(script, keys, Resend::Broken, arguments).await.map_err(store_error)
     }
 
-    /// Runs a script for many on keys of any slots.
-    pub(crate) async fn run_together(
+    /// The same, with what went wrong as it is.
+    pub(crate) async fn send(
         &self,
         script: &Script,
         keys: &[String],
@@ -66,7 +69,7 @@ impl Db {
         resend: Resend,
         arguments: impl Fn(&mut Cmd),
         wrote: impl Fn(&Value) -> bool + Send + Sync,
-    ) -> Result<(Value, Result<(), NotReplicated>), RedisError> {
+    ) -> Written {
         let (script, arguments) = (self.form(script), self.timed(arguments));
         match (&self.replicas, self.link.source()) {
             (Some(replicas), Some(source)) => {

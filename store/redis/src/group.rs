@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::db::Db;
+use crate::db::{Db, Written};
 use crate::error::{is_answer, is_out_of_memory, is_refused};
 use crate::link::Resend;
 use crate::scripts::Script;
@@ -75,7 +75,7 @@ fn simple(arguments: &Cmd) -> impl Iterator<Item = &[u8]> {
 }
 
 /// How an operation is to be carried out.
-pub(crate) enum Turn {
+enum Turn {
     /// By whoever asks. To be kept until it is.
     Alone(Option<Place>),
     /// It was, with this answer.
@@ -125,8 +125,25 @@ impl Groups {
 }
 
 impl Db {
-    /// Alone, or together with whoever else asks meanwhile.
-    pub(crate) async fn take_turn(self: &Arc<Self>, kind: fn(&Self) -> &Groups, asked: impl FnOnce() -> Asked) -> Turn {
+    /// Carries out what is `asked`, together with whoever else asks meanwhile, or `alone`; also if it is nothing that many can be asked for. Where
+    /// replicas are waited for, nothing is shared.
+    pub(crate) async fn share(
+        self: &Arc<Self>,
+        kind: fn(&Self) -> &Groups,
+        asked: Option<impl FnOnce() -> Asked>,
+        alone: impl Future<Output = Written>,
+    ) -> Written {
+        let turn = match asked {
+            Some(asked) => self.take_turn(kind, asked).await,
+            None => Turn::Alone(None),
+        };
+        match turn {
+            Turn::Answered(answered) => answered.map(|answer| (answer, Ok(()))),
+            Turn::Alone(_place) => alone.await,
+        }
+    }
+
+    async fn take_turn(self: &Arc<Self>, kind: fn(&Self) -> &Groups, asked: impl FnOnce() -> Asked) -> Turn {
         let groups = kind(self);
         if groups.is_over() {
             return Turn::Alone(None);
@@ -186,7 +203,7 @@ impl Drop for Wait<'_> {
 }
 
 /// One of the places of those who are under way. Left, it is taken by those who wait.
-pub(crate) struct Place {
+struct Place {
     db: Arc<Db>,
     kind: fn(&Db) -> &Groups,
 }
@@ -219,7 +236,7 @@ async fn carry_out(Place { db, kind }: &Place, group: Vec<Waiting>) {
     let turns: Vec<_> = if groups.is_over() {
         keys.iter().map(|_| Turn::Alone(None)).collect()
     } else {
-        groups.turns(db.run_together(groups.script, &keys, groups.resend, all).await, keys.len())
+        groups.turns(db.send(groups.script, &keys, groups.resend, all).await, keys.len())
     };
     // Whoever does not wait any more does not hear it.
     replies.into_iter().zip(turns).for_each(|(reply, turn)| drop(reply.send(turn)));

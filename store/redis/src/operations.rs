@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use crate::db::{Db, duration, time};
 use crate::error::{is_out_of_memory, store_error};
-use crate::group::{Asked, Turn};
+use crate::group::Asked;
 use crate::link::Resend;
 use crate::listing;
 use crate::replicas::not_replicated;
@@ -38,16 +38,9 @@ pub(crate) async fn claim(db: &Arc<Db>, claim: &Claim) -> Result<Claimed, StoreE
             optional(command, cap.map(duration));
         }
     };
-    let turn = if is_plain {
-        db.take_turn(|db| &db.claims, || Asked::of(&key, arguments(false))).await
-    } else {
-        Turn::Alone(None)
-    };
-    let answered = match turn {
-        Turn::Answered(answered) => answered.map(|answer| (answer, Ok(()))),
-        Turn::Alone(_place) => db.write((&scripts::CLAIM, &key), Resend::Refused, arguments(false), is_granted).await,
-    };
-    let answered = match answered {
+    let asked = is_plain.then_some(|| Asked::of(&key, arguments(false)));
+    let alone = db.write((&scripts::CLAIM, &key), Resend::Refused, arguments(false), is_granted);
+    let answered = match db.share(|db| &db.claims, asked, alone).await {
         Err(error) if is_out_of_memory(&error) => {
             db.write((&scripts::CLAIM_WHEN_FULL, &key), Resend::Refused, arguments(true), is_granted).await
         }
@@ -162,21 +155,17 @@ pub(crate) async fn complete(db: &Arc<Db>, holder: &Holder, outcome: &Outcome) -
     let wrote = |answer: &Value| matches!(answer, Value::BulkString(word) if word != b"superseded");
     let key = db.keys.record(&holder.id);
     // An empty location is not to be told from none there.
-    let turn = if outcome.payload().is_some() && outcome.location() != Some("") {
-        let six = |command: &mut Cmd| {
+    let may_share = outcome.payload().is_some() && outcome.location() != Some("");
+    let asked = || {
+        Asked::of(&key, |command| {
             arguments(command);
             if outcome.location().is_none() {
                 command.arg("");
             }
-        };
-        db.take_turn(|db| &db.completions, || Asked::of(&key, six)).await
-    } else {
-        Turn::Alone(None)
+        })
     };
-    let answered = match turn {
-        Turn::Answered(answered) => answered.map(|answer| (answer, Ok(()))),
-        Turn::Alone(_place) => db.write((&scripts::COMPLETE, &key), Resend::Broken, arguments, wrote).await,
-    };
+    let alone = db.write((&scripts::COMPLETE, &key), Resend::Broken, arguments, wrote);
+    let answered = db.share(|db| &db.completions, may_share.then_some(asked), alone).await;
     let (answer, replicated) = answered.map_err(store_error)?;
     let settled = settled(answer)?;
     replicated.map_err(|short| not_replicated("complete", short))?;
