@@ -40,16 +40,15 @@ impl KeyFormat {
 
     /// When a key of any format says it was made, if it looks like one that does: good enough to suspect, not to refuse.
     pub(crate) fn hint(key: &Key) -> Option<Timestamp> {
-        let text = key.as_str();
-        uuid7_millis(text).or_else(|| ulid_millis(text)).map(from_millis)
+        uuid7_millis(key).or_else(|| ulid_millis(key)).map(from_millis)
     }
 
     /// When `key` says it was made; none for an opaque key.
     pub(crate) fn time(self, key: &Key) -> Result<Option<Timestamp>, WrongKeyFormat> {
         match self {
             Self::Opaque => Ok(None),
-            Self::Uuid7 => uuid7_millis(key.as_str()).map(|ms| Some(from_millis(ms))).ok_or(WrongKeyFormat::Uuid7),
-            Self::Ulid => ulid_millis(key.as_str()).map(|ms| Some(from_millis(ms))).ok_or(WrongKeyFormat::Ulid),
+            Self::Uuid7 => uuid7_millis(key).map(|ms| Some(from_millis(ms))).ok_or(WrongKeyFormat::Uuid7),
+            Self::Ulid => ulid_millis(key).map(|ms| Some(from_millis(ms))).ok_or(WrongKeyFormat::Ulid),
         }
     }
 }
@@ -66,12 +65,12 @@ pub enum WrongKeyFormat {
     Ulid,
 }
 
-fn uuid7_millis(text: &str) -> Option<u64> {
+fn uuid7_millis(key: &Key) -> Option<u64> {
     // Of the forms that the parser takes, only the hyphenated one has this length.
-    if text.len() != uuid::fmt::Hyphenated::LENGTH {
+    if key.as_bytes().len() != uuid::fmt::Hyphenated::LENGTH {
         return None;
     }
-    let uuid = Uuid::try_parse(text).ok()?;
+    let uuid = Uuid::try_parse_ascii(key.as_bytes()).ok()?;
     if uuid.get_version_num() != 7 || uuid.get_variant() != Variant::RFC4122 {
         return None;
     }
@@ -79,12 +78,12 @@ fn uuid7_millis(text: &str) -> Option<u64> {
     Some(uuid.as_u64_pair().0 >> 16)
 }
 
-fn ulid_millis(text: &str) -> Option<u64> {
+fn ulid_millis(key: &Key) -> Option<u64> {
     // 26 digits of 5 bits are 130 bits; a first digit above 7 overflows, and the parser drops the excess.
-    if !matches!(text.as_bytes().first(), Some(b'0'..=b'7')) {
+    if key.as_bytes().len() != ulid::ULID_LEN || !matches!(key.as_bytes()[0], b'0'..=b'7') {
         return None;
     }
-    Some(Ulid::from_string(text).ok()?.timestamp_ms())
+    Some(Ulid::from_string(key.as_str()).ok()?.timestamp_ms())
 }
 
 /// Both formats have 48 bits of milliseconds, so microseconds stay far below `i64::MAX`.
