@@ -5,10 +5,13 @@
 #[path = "work/charge.rs"]
 mod charge;
 
+use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
-use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
 use axum::serve::ListenerExt as _;
 use charge::{BODY, app};
 use idempotency_benches::{Subject, compare, timed};
@@ -18,6 +21,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+use tower::make::Shared;
+use tower::util::MapResponse;
+use tower::{Layer as _, Service};
 use tower_idempotency::{IdempotencyLayer, Scope};
 
 fn main() {
@@ -26,7 +32,7 @@ fn main() {
         return serve();
     }
     let (rounds, n) = if says("--quick") || says("--test") { (3, 320) } else { (41, 6400) };
-    let (mut server, [bare, protected]) = start();
+    let (mut server, [bare, around, inside]) = start();
     let runtime = single();
     // It never sleeps: to wake it would cost the server more than many a request does, and the more the longer it is waited for.
     runtime.spawn(async {
@@ -34,12 +40,15 @@ fn main() {
             tokio::task::yield_now().await;
         }
     });
-    let mut subjects = [
-        subject("bare", &bare, |n| Some(format!("not-looked-at-{n}")), n, &runtime),
-        subject("no key", &protected, |_| None, n, &runtime),
-        subject("first request", &protected, |n| Some(format!("first-{n:012}")), n, &runtime),
-        subject("replay", &protected, |_| Some("replayed-000000000".to_owned()), n, &runtime),
-    ];
+    let mut subjects = vec![subject("bare", &bare, |n| Some(format!("not-looked-at-{n}")), n, &runtime)];
+    for (mount, address) in [("around the router: ", around), ("", inside)] {
+        let mut add = |what: &str, key: fn(u64) -> Option<String>| {
+            subjects.push(subject(&format!("{mount}{what}"), &address, key, n, &runtime));
+        };
+        add("no key", |_| None);
+        add("first request", |n| Some(format!("first-{n:012}")));
+        add("replay", |_| Some("replayed-000000000".to_owned()));
+    }
     let rows = compare(rounds, &mut subjects);
     println!("| what | throughput, share of bare | quartiles | requests/s |\n|---|---|---|---|");
     for row in &rows {
@@ -59,7 +68,7 @@ const SERVE: &str = "--serve";
 
 /// The server, in a process of its own, so that no allocator and no runtime is shared; and where it serves what is bare and what is
 /// protected. It ends when its standard input does, so also with us.
-fn start() -> (Child, [String; 2]) {
+fn start() -> (Child, [String; 3]) {
     let cores: Vec<usize> =
         sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|n| set.is_set(*n)).collect()).unwrap();
     if cores.len() < 2 {
@@ -72,7 +81,7 @@ fn start() -> (Child, [String; 2]) {
     let mut server = server.spawn().unwrap();
     pin(cores[cores.len() - 1]);
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-    let addresses = [(); 2].map(|()| lines.next().unwrap().unwrap());
+    let addresses = [(); 3].map(|()| lines.next().unwrap().unwrap());
     (server, addresses)
 }
 
@@ -86,23 +95,27 @@ fn single() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The bare service and the protected one side by side.
+/// Side by side: the bare service, one with the layer around its router, and one with the layer inside it, on each route.
 fn serve() {
     std::thread::spawn(|| {
         let ended = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(i32::from(ended.is_err()));
     });
     single().block_on(async {
-        let layer = IdempotencyLayer::new(MemoryStore::new(), Scope::global());
-        tokio::join!(listen(app()), listen(app().layer(layer)));
+        let layer = || IdempotencyLayer::new(MemoryStore::new(), Scope::global());
+        let around = MapResponse::new(layer().layer(app()), |response: Response<_>| response.map(Body::new));
+        tokio::join!(listen(app()), listen(around), listen(app().layer(layer())));
     });
 }
 
-async fn listen(service: Router) {
+async fn listen<S>(service: S)
+where
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
     let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
-    axum::serve(listener, service).await.unwrap();
+    axum::serve(listener, Shared::new(service)).await.unwrap();
 }
 
 /// Requests over connections of its own, which are kept.

@@ -1,6 +1,6 @@
 //! What the layer adds to a request, in process: no key, first request, replay, conflict, over each store, as ratios to the bare
 //! service in one run. `cargo bench -p idempotency-benches --bench overhead`; `-- --quick` runs it for a moment, and
-//! `-- --count first 10000` just one row, for a profiler (see the README).
+//! `-- --count "in process: first request" 10000` just one row, for a profiler (see the README).
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its table, and fails loudly")]
 
 #[path = "work/ask.rs"]
@@ -8,31 +8,35 @@ mod ask;
 #[path = "work/charge.rs"]
 mod charge;
 
+use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use ask::{request, send};
+use ask::{request, send, send_all, time_of};
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::body::{Body, HttpBody};
+use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
 use charge::app;
 use idempotency::{Engine, Settings, Store};
-use idempotency_benches::{Quartiles, Subject, compare, table, timed};
+use idempotency_benches::{Quartiles, Subject, compare, table};
 use idempotency_memory::{MemoryStore, NearCache};
 use idempotency_redis::RedisStore;
 use idempotency_sqlx::SqliteStore;
 use idempotency_testbed::servers::Redis;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
-use tower_idempotency::{IdempotencyLayer, Scope};
+use tower::{Layer as _, Service};
+use tower_idempotency::{Idempotency, IdempotencyLayer, Scope};
 
 /// Requests of one kind to one service. They are made before they are timed, in every row.
 struct Row {
-    name: &'static str,
-    app: Router,
+    name: String,
+    send: Box<SendAll>,
     key: Key,
-    expected: StatusCode,
 }
+
+type SendAll = dyn Fn(Vec<Request<Body>>) -> Pin<Box<dyn Future<Output = ()>>>;
 
 enum Key {
     None,
@@ -40,41 +44,43 @@ enum Key {
     Same(&'static str),
 }
 
-impl Row {
-    const fn new(name: &'static str, app: Router, key: Key, expected: StatusCode) -> Self {
-        Self { name, app, key, expected }
-    }
-
-    fn requests(&mut self, n: u32) -> Vec<Request<Body>> {
-        let next = || match &mut self.key {
-            Key::None => request(None),
-            Key::New(last) => {
+impl Key {
+    /// The next request with such a key.
+    fn request(&mut self) -> Request<Body> {
+        match self {
+            Self::None => request(None),
+            Self::New(last) => {
                 *last += 1;
                 request(Some(&format!("first-{last}")))
             }
-            Key::Same(key) => request(Some(key)),
-        };
-        std::iter::repeat_with(next).take(n as usize).collect()
-    }
-
-    async fn send(&self, requests: Vec<Request<Body>>) {
-        for request in requests {
-            send(&self.app, request, self.expected).await;
+            Self::Same(key) => request(Some(key)),
         }
+    }
+}
+
+impl Row {
+    fn new<S, B>(name: &str, service: S, key: Key, expected: StatusCode) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>, Error: Debug> + Clone + 'static,
+        B: HttpBody<Error: Debug>,
+    {
+        let send = move |requests| {
+            let service = service.clone();
+            Box::pin(async move { send_all(&service, requests, expected).await }) as Pin<Box<dyn Future<Output = ()>>>
+        };
+        Self { name: name.to_owned(), send: Box::new(send), key }
     }
 
     /// Once before it counts, so that there is something to be replayed.
-    async fn warm_up(&mut self) {
-        let first = self.requests(1);
-        self.send(first).await;
+    fn warm_up(&mut self, runtime: &Runtime) {
+        runtime.block_on((self.send)(vec![self.key.request()]));
     }
 
-    fn subject<'r>(mut self, store: &str, n: u32, runtime: &'r Runtime) -> Subject<'r> {
-        let name = if store.is_empty() { self.name.to_owned() } else { format!("{store}: {}", self.name) };
-        runtime.block_on(self.warm_up());
+    fn subject(mut self, n: u32, runtime: &Runtime) -> Subject<'_> {
+        self.warm_up(runtime);
+        let Self { name, send, mut key } = self;
         Subject::new(&name, n, runtime, async move |n| {
-            let requests = self.requests(n);
-            timed(self.send(requests)).await
+            time_of(n, || key.request(), async |requests| send(requests).await).await
         })
     }
 }
@@ -83,11 +89,21 @@ fn bare() -> Row {
     Row::new("bare", app(), Key::None, StatusCode::CREATED)
 }
 
-/// The four requests of a protected service, over one store.
-fn rows<St: Store>(store: St, runtime: &Runtime) -> [Row; 4] {
+/// The four requests of a service that is protected as `mount` says, over one store.
+fn rows<St, S, B>(
+    name: &str,
+    store: St,
+    runtime: &Runtime,
+    mount: impl Fn(IdempotencyLayer<St>, Router) -> S,
+) -> [Row; 4]
+where
+    St: Store,
+    S: Service<Request<Body>, Response = Response<B>, Error: Debug> + Clone + 'static,
+    B: HttpBody<Error: Debug>,
+{
     let engine = Engine::new(store, Settings::default());
-    let layer = IdempotencyLayer::with_engine(engine.clone(), Scope::global());
-    let app = app().layer(layer);
+    let layer = || IdempotencyLayer::with_engine(engine.clone(), Scope::global());
+    let service = mount(layer(), app());
 
     // The same request is in flight for as long as the bench runs.
     let begun = Arc::new(Notify::new());
@@ -99,39 +115,55 @@ fn rows<St: Store>(store: St, runtime: &Runtime) -> [Row; 4] {
             std::future::pending::<StatusCode>().await
         }),
     );
-    let slow = slow.layer(IdempotencyLayer::with_engine(engine, Scope::global()));
+    let slow = slow.layer(layer());
     runtime.spawn(async move { send(&slow, request(Some("conflict")), StatusCode::CREATED).await });
     runtime.block_on(begun.notified());
 
+    let row = |what, key, expected| Row::new(&format!("{name}: {what}"), service.clone(), key, expected);
     [
-        Row::new("no key", app.clone(), Key::None, StatusCode::CREATED),
-        Row::new("first request", app.clone(), Key::New(0), StatusCode::CREATED),
-        Row::new("replay", app.clone(), Key::Same("replayed"), StatusCode::CREATED),
-        Row::new("conflict", app, Key::Same("conflict"), StatusCode::CONFLICT),
+        row("no key", Key::None, StatusCode::CREATED),
+        row("first request", Key::New(0), StatusCode::CREATED),
+        row("replay", Key::Same("replayed"), StatusCode::CREATED),
+        row("conflict", Key::Same("conflict"), StatusCode::CONFLICT),
     ]
 }
 
-/// How many requests there are at once, in process.
-const ROUND: u32 = 4000;
+/// As axum's users do it: each route of the router is protected.
+fn inside<St: Store>(layer: IdempotencyLayer<St>, router: Router) -> Router {
+    router.layer(layer)
+}
+
+/// As with any tower service: what axum adds to each layer of a route is not there.
+fn around<St: Store>(layer: IdempotencyLayer<St>, router: Router) -> Idempotency<Router, St> {
+    layer.layer(router)
+}
+
+/// The rows of the store in process, by which the layer itself is judged.
+fn in_process(runtime: &Runtime) -> impl Iterator<Item = Row> {
+    let around = rows(AROUND, MemoryStore::new(), runtime, around);
+    around.into_iter().chain(rows(IN_PROCESS, MemoryStore::new(), runtime, inside))
+}
+
+const AROUND: &str = "in process, around the router";
+const IN_PROCESS: &str = "in process";
 
 /// Runs one row for whoever counts instructions: a profiler that is told this function's name counts nothing else.
 #[inline(never)]
-fn counted(row: &Row, requests: Vec<Request<Body>>, runtime: &Runtime) {
-    runtime.block_on(row.send(requests));
+fn counted(row: &Row, request: Request<Body>, runtime: &Runtime) {
+    runtime.block_on((row.send)(vec![request]));
 }
 
-/// `--count ROW N`, the row by its name or the beginning of it.
+/// `--count ROW N`, the row by its name.
 fn count(runtime: &Runtime) -> Option<()> {
     let mut arguments = std::env::args().skip_while(|argument| argument != "--count").skip(1);
     let (name, n) = (arguments.next()?, arguments.next()?.parse::<u32>().unwrap());
-    let rows = rows(MemoryStore::new(), runtime);
-    let mut row = std::iter::once(bare()).chain(rows).find(|row| row.name.starts_with(&name)).unwrap();
-    runtime.block_on(row.warm_up());
-    for begun in (0..n).step_by(ROUND as usize) {
-        let requests = row.requests((n - begun).min(ROUND));
-        counted(&row, requests, runtime);
+    let mut row = std::iter::once(bare()).chain(in_process(runtime)).find(|row| row.name == name).unwrap();
+    row.warm_up(runtime);
+    for _ in 0..n {
+        let request = row.key.request();
+        counted(&row, request, runtime);
     }
-    println!("{n} times: {}", row.name);
+    println!("{n} times: {name}");
     Some(())
 }
 
@@ -141,7 +173,7 @@ fn main() {
         return;
     }
     let quick = std::env::args().any(|argument| argument == "--quick" || argument == "--test");
-    let (rounds, in_process, durable) = if quick { (3, 100, 10) } else { (41, ROUND, 200) };
+    let (rounds, many, durable) = if quick { (3, 100, 10) } else { (41, 4000, 200) };
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", directory.path().join("bench.sqlite").display());
     let sqlite = runtime.block_on(async {
@@ -151,10 +183,10 @@ fn main() {
     let server = Redis::start();
     let near = NearCache::new(runtime.block_on(RedisStore::open(&server.url())).unwrap());
 
-    let mut all = vec![bare().subject("", in_process, &runtime)];
-    all.extend(rows(MemoryStore::new(), &runtime).map(|row| row.subject("in process", in_process, &runtime)));
-    all.extend(rows(sqlite, &runtime).map(|row| row.subject("SQLite, durable", durable, &runtime)));
-    all.extend(rows(near, &runtime).map(|row| row.subject("Redis under a near cache", durable, &runtime)));
+    let mut all = vec![bare().subject(many, &runtime)];
+    all.extend(in_process(&runtime).map(|row| row.subject(many, &runtime)));
+    all.extend(rows("SQLite, durable", sqlite, &runtime, inside).map(|row| row.subject(durable, &runtime)));
+    all.extend(rows("Redis under a near cache", near, &runtime, inside).map(|row| row.subject(durable, &runtime)));
     let compared = compare(rounds, &mut all);
     println!("{}", table(&compared));
     let row = |name: &str| compared.iter().find(|row| row.name == name).unwrap();

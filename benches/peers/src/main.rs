@@ -11,9 +11,9 @@ mod ask;
 #[path = "../../benches/work/charge.rs"]
 mod charge;
 
-use ask::{request, send};
+use ask::{request, send_all, time_of};
 use axum::http::StatusCode;
-use idempotency_benches::{Row, Subject, compare, table, timed};
+use idempotency_benches::{Row, Subject, compare, table};
 use idempotency_testbed::servers::Redis;
 use peer::{Asked, LEFT_OUT, Peer};
 
@@ -30,13 +30,8 @@ fn main() {
         runtime.block_on(async { [Peer::ours_on(&server.url()).await, Peer::idempotent_on(&server.url()).await] });
     let bare = charge::app();
     let mut subjects = vec![Subject::new("bare", in_process, &runtime, async move |n| {
-        let requests: Vec<_> = (0..n).map(|_| request(Some("not looked at"))).collect();
-        timed(async {
-            for request in requests {
-                send(&bare, request, StatusCode::CREATED).await;
-            }
-        })
-        .await
+        let next = || request(Some("not looked at"));
+        time_of(n, next, async |requests| send_all(&bare, requests, StatusCode::CREATED).await).await
     })];
     let mut kinds = Vec::new();
     for (peers, n, asked) in [(&in_memory[..], in_process, &Asked::ALL[..]), (&on_redis[..], redis, &Asked::ALL[1..])] {

@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::routing::post;
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use idempotency::Store;
-use idempotency_benches::{Subject, timed};
+use idempotency_benches::Subject;
 use idempotency_redis::RedisStore;
 use idempotent::IdempotencyStore;
 use ruts::store::moka::MokaStore;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tower_cookies::CookieManagerLayer;
 use tower_idempotency::{IdempotencyLayer, Scope};
 
-use crate::ask::{request, send};
+use crate::ask::{request, send, send_all, time_of};
 use crate::charge::app;
 
 /// A layer over one store.
@@ -124,13 +124,7 @@ impl Peer {
             if !std::mem::replace(&mut begun, true) && asked == Asked::Replay {
                 send(&app, one(), expected).await;
             }
-            let requests: Vec<_> = (0..n).map(|_| one()).collect();
-            timed(async {
-                for request in requests {
-                    send(&app, request, expected).await;
-                }
-            })
-            .await
+            time_of(n, &one, async |requests| send_all(&app, requests, expected).await).await
         })
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 ///
 /// let key = Key::parse("order-42")?;
 /// assert_eq!(key.as_str(), "order-42");
+/// assert_eq!(key.as_bytes(), b"order-42");
 /// assert!(Key::parse("").is_err());
 /// // Two keys that differ in case or in a trailing space are two keys.
 /// assert_ne!(Key::parse("a")?, Key::parse("A")?);
