@@ -3,7 +3,8 @@
 //! 1. Nobody is delayed for others to come: while less than [`PLACES`] are under way, an operation is sent alone, as if there were no groups.
 //! 2. Whoever comes meanwhile waits, and goes with all others who wait, or alone if there are none. A command has its own cost for the server,
 //!    beside what it does.
-//! 3. Who has a place may stand still: whoever waits for [`LONG`] goes alone.
+//! 3. Who has a place may stand still, and so may the task that is to send a group: whoever waits for [`LONG`] goes alone. What goes in a group
+//!    is taken when it is sent.
 //! 4. A script for many does what is most, and leaves out what is special: that is asked alone. So are all members of a group that the server
 //!    answers with an error. An error of the connection is told to all: it is not known what became of each.
 //! 5. Keys of a group are not of one slot. Where that is refused, each is asked alone from then on.
@@ -74,6 +75,13 @@ fn simple(arguments: &Cmd) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// Who goes on with a place that was left.
+enum Next {
+    Only(Waiting),
+    /// A task of this runtime, which is the first one's.
+    Several(Handle),
+}
+
 /// How an operation is to be carried out.
 enum Turn {
     /// By whoever asks. To be kept until it is.
@@ -99,23 +107,34 @@ impl Groups {
         found.is_ok_and(|at| state.waiting.remove(at).is_some())
     }
 
-    /// Whom to send next; none when nobody waits any more, and then the place is free.
-    fn next(&self) -> Option<Vec<Waiting>> {
+    /// Who goes on with a place; none when nobody waits any more, and then it is free.
+    fn next(&self) -> Option<Next> {
+        let mut state = self.lock();
+        while state.waiting.front().is_some_and(|waiting| waiting.reply.is_closed()) {
+            state.waiting.pop_front();
+        }
+        match (state.waiting.len(), state.waiting.front()) {
+            (0, _) | (_, None) => {
+                state.under_way -= 1;
+                None
+            }
+            (1, _) => state.waiting.pop_front().map(Next::Only),
+            (_, Some(first)) => Some(Next::Several(first.runtime.clone())),
+        }
+    }
+
+    /// Takes those who go together. What was given up meanwhile need not be sent.
+    fn take_group(&self) -> Vec<Waiting> {
         let mut state = self.lock();
         let (mut group, mut weight) = (Vec::new(), 0);
         while group.len() < MOST && weight < HEAVY {
             let Some(waiting) = state.waiting.pop_front() else { break };
-            // What was given up meanwhile need not be sent.
             if !waiting.reply.is_closed() {
                 weight += waiting.asked.weight();
                 group.push(waiting);
             }
         }
-        if group.is_empty() {
-            state.under_way -= 1;
-            return None;
-        }
-        Some(group)
+        group
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -210,22 +229,48 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(group) = (self.kind)(&self.db).next() else { return };
+        let Some(next) = self.groups().next() else { return };
         let place = Self { db: Arc::clone(&self.db), kind: self.kind };
-        match <[Waiting; 1]>::try_from(group) {
+        match next {
             // Unheard, the place is left at once.
-            Ok([only]) => drop(only.reply.send(Turn::Alone(Some(place)))),
-            Err(group) => {
-                // In a task of its own, which nobody drops but the end of its runtime.
-                let runtime = group[0].runtime.clone();
-                runtime.spawn(async move { carry_out(&place, group).await });
+            Next::Only(waiting) => drop(waiting.reply.send(Turn::Alone(Some(place)))),
+            // In a task of its own, which nobody drops but the end of its runtime. They wait until it begins, and not longer than for any
+            // place: it may stand behind somebody who blocks its thread.
+            Next::Several(runtime) => {
+                let mut unbegun = Unbegun(Some(place));
+                runtime.spawn(async move {
+                    if let Some(place) = unbegun.0.take() {
+                        carry_out(&place, place.groups().take_group()).await;
+                    }
+                });
             }
         }
     }
 }
 
-async fn carry_out(Place { db, kind }: &Place, group: Vec<Waiting>) {
-    let groups = kind(db);
+impl Place {
+    fn groups(&self) -> &Groups {
+        (self.kind)(&self.db)
+    }
+}
+
+/// The place of a task that has not begun. If it never does, its runtime ends; so many as it would have sent are told to go alone, since
+/// whoever is first would be given the same runtime again.
+struct Unbegun(Option<Place>);
+
+impl Drop for Unbegun {
+    fn drop(&mut self) {
+        let group = self.0.as_ref().map(|place| place.groups().take_group());
+        group.into_iter().flatten().for_each(|waiting| drop(waiting.reply.send(Turn::Alone(None))));
+    }
+}
+
+/// Sends a group, and tells its members. Of nobody, if all have gone alone by now.
+async fn carry_out(place: &Place, group: Vec<Waiting>) {
+    let (db, groups) = (&place.db, place.groups());
+    if group.is_empty() {
+        return;
+    }
     let (keys, (arguments, replies)): (Vec<_>, (Vec<_>, Vec<_>)) =
         group.into_iter().map(|waiting| (waiting.asked.key, (waiting.asked.arguments, waiting.reply))).unzip();
     let all = |command: &mut Cmd| {

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::time::Instant;
 
 use crate::connect::Source;
-use crate::error::{NotReplicated, is_unknown_script, may_be_tried_again};
+use crate::error::{NotReplicated, ends_connection, is_unknown_script, may_be_tried_again};
 use crate::link::{Resend, by_code, by_hash, connected, honest, within};
 use crate::scripts::Code;
 
@@ -40,15 +40,13 @@ impl Replicas {
         let idle = self.idle().pop();
         let mut first = None;
         if let Some(connection) = idle {
-            match self.run_on(connection, deadline, &calls, &wrote).boxed().await {
-                Err(error) if may_be_tried_again(&error) => {
-                    // It was broken, or leads to a server that is not the primary any more; so may all others.
-                    self.idle().clear();
-                    if !resend.after(&error) {
-                        return Err(error);
-                    }
-                    first = Some(error);
-                }
+            let answered = self.run_on(connection, deadline, &calls, &wrote).boxed().await;
+            if answered.as_ref().is_err_and(ends_connection) {
+                // It was broken, or leads to a server that is not the primary any more, or to one that is not there; so may all others.
+                self.idle().clear();
+            }
+            match answered {
+                Err(error) if may_be_tried_again(&error) && resend.after(&error) => first = Some(error),
                 answered => return answered,
             }
         }

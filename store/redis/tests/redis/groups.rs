@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use idempotency::{Claim, Claimed, Holder, Outcome, Settled, Store, StoreError, StoreErrorKind};
 use idempotency_redis::RedisStore;
@@ -205,6 +206,37 @@ async fn whoever_stands_still_keeps_nobody_waiting() {
         granted(claimed.unwrap());
     }
     assert!(join_all(kept).await.iter().all(Result::is_ok));
+}
+
+/// As when the task that is to send a group stands behind one that blocks its thread.
+#[tokio::test]
+async fn a_runtime_that_stands_still_keeps_nobody_of_another_waiting() {
+    let mut server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let still = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let all = fresh("k", ALONE + 5);
+    let mut operations: Vec<_> = all.iter().map(|claim| Box::pin(store.claim(claim))).collect();
+    run(&store, &claim("warm"), &outcome("answer")).await;
+    server.pause();
+    for (n, operation) in operations.iter_mut().enumerate() {
+        // The first of those who wait is of the runtime that nobody drives, and so is the task.
+        let _entered = (n == ALONE).then(|| still.enter());
+        assert!(operation.as_mut().now_or_never().is_none());
+    }
+    server.resume();
+    let first = operations.remove(ALONE);
+    for claimed in join_all(operations).await {
+        granted(claimed.unwrap());
+    }
+    // It ends, and leaves its places.
+    still.shutdown_background();
+    drop(first);
+    let next = claims(&store, &fresh("next", 40)).await;
+    assert!(next.into_iter().all(|claimed| granted(claimed.unwrap()).attempt == 1));
+    let names = sent(&server, async {
+        assert!(claims(&store, &fresh("shared", 40)).await.iter().all(Result::is_ok));
+    });
+    assert!(names.await.len() <= 2 * ALONE);
 }
 
 #[tokio::test]
