@@ -107,5 +107,5 @@ impl Shared {
     }
 }
 
-/// How many times longer than an operation it may take to connect to all nodes, of which some may be silent, and to ask one.
-const STEPS: u32 = 10;
+/// How many times longer than an operation it may take to connect: to find a primary or all nodes, of which some may be silent, and to ask one.
+pub(crate) const STEPS: u32 = 10;

@@ -5,13 +5,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
 use redis::{Cmd, RedisError, Value};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, STEPS};
 use crate::connect::Source;
 use crate::error::{ends_connection, is_busy, is_unknown_script, may_be_tried_again};
 use crate::scripts::Code;
@@ -23,7 +26,7 @@ pub(crate) struct Link {
 }
 
 enum Way {
-    Primary(Box<Shared>),
+    Primary(Arc<Shared>),
     Cluster(Cluster),
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn honest(first: RedisError, second: RedisError) -> RedisError {
 
 impl Link {
     pub(crate) fn to_primary(source: Source, timeout: Duration) -> Self {
-        Self { way: Way::Primary(Box::new(Shared::new(source, timeout))), timeout }
+        Self { way: Way::Primary(Arc::new(Shared::new(source, timeout))), timeout }
     }
 
     pub(crate) fn to_cluster(cluster: Cluster, timeout: Duration) -> Self {
@@ -205,8 +208,12 @@ pub(crate) async fn connected<T>(
     match timeout_at(deadline, connection).await {
         Ok(Err(error)) if !error.is_timeout() => Err(error),
         Ok(Ok(connection)) => Ok(connection),
-        _ => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
+        _ => Err(not_connected()),
     }
+}
+
+fn not_connected() -> RedisError {
+    io::Error::from(io::ErrorKind::NotConnected).into()
 }
 
 /// One connection for all, and who makes the next one.
@@ -215,31 +222,35 @@ struct Shared {
     /// A connection that has answered nothing for so long is given up.
     patience: Duration,
     current: Mutex<Current>,
-    /// Held by whoever connects; why the last one could not.
-    connecting: tokio::sync::Mutex<Option<RedisError>>,
 }
 
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
-    /// How many there were, and how often somebody tried to connect.
+    /// How many there were.
     number: u64,
-    attempts: u64,
     /// When the first command was sent after the last answer. Whoever sent it may have gone away before it was late.
     unanswered_since: Option<Instant>,
+    /// Who makes the next one, or made the last.
+    connecting: Option<Connecting>,
 }
+
+/// A task of its own: to connect may take longer than anybody waits, and nobody who stands still or goes away holds up the others.
+struct Connecting {
+    since: Instant,
+    task: AbortHandle,
+    made: future::Shared<BoxFuture<'static, Made>>,
+}
+
+/// The connection, and its number.
+type Made = Result<(u64, MultiplexedConnection), RedisError>;
 
 impl Shared {
     fn new(source: Source, patience: Duration) -> Self {
-        Self {
-            source: Arc::new(source),
-            patience,
-            current: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
-        }
+        Self { source: Arc::new(source), patience, current: Mutex::default() }
     }
 
-    async fn send(&self, deadline: Instant, command: &Cmd, resend: Resend) -> Result<Value, RedisError> {
+    async fn send(self: &Arc<Self>, deadline: Instant, command: &Cmd, resend: Resend) -> Result<Value, RedisError> {
         let (first, error) = match self.send_once(deadline, command).await {
             Err((connection, error)) => (connection, error),
             Ok(value) => return Ok(value),
@@ -251,7 +262,7 @@ impl Shared {
     }
 
     /// An error, and on which connection it came, if there was one.
-    async fn send_once(&self, deadline: Instant, command: &Cmd) -> Result<Value, (Option<u64>, RedisError)> {
+    async fn send_once(self: &Arc<Self>, deadline: Instant, command: &Cmd) -> Result<Value, (Option<u64>, RedisError)> {
         let connected = connected(deadline, self.connection()).await;
         let (number, mut connection) = connected.map_err(|error| (None, error))?;
         let answer = within(deadline, command.query_async(&mut connection)).await;
@@ -262,42 +273,38 @@ impl Shared {
         answer.map_err(|error| (Some(number), error))
     }
 
-    /// The connection, and its number.
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
-        let there_is = self.current().there_is(self.patience);
-        match there_is {
-            Ok(connection) => Ok(connection),
-            // Boxed, since it is large and rare: it would make the future of every command as large.
-            Err(attempts) => Box::pin(self.connection_after(attempts)).await,
-        }
+    async fn connection(self: &Arc<Self>) -> Made {
+        let made = {
+            let mut current = self.current();
+            match current.there_is(self.patience) {
+                Some(connection) => return Ok(connection),
+                None => self.connect(&mut current),
+            }
+        };
+        made.await
     }
 
-    /// A new connection, or the one that somebody has made meanwhile, if there was none after so many attempts.
-    async fn connection_after(&self, attempts: u64) -> Result<(u64, MultiplexedConnection), RedisError> {
-        let mut last = self.connecting.lock().await;
-        let failed_meanwhile = match self.current().there_is(self.patience) {
-            Ok(connection) => return Ok(connection),
-            Err(now) => now > attempts,
-        };
-        if failed_meanwhile && let Some(error) = &*last {
-            return Err(error.clone());
+    /// The connection that is being made. A task that has not ended when it should have is of a runtime that stands still.
+    fn connect(self: &Arc<Self>, current: &mut Current) -> future::Shared<BoxFuture<'static, Made>> {
+        let limit = STEPS * self.patience;
+        let is_under_way = |made: &&Connecting| !made.task.is_finished() && made.since.elapsed() < limit;
+        if let Some(connecting) = current.connecting.as_ref().filter(is_under_way) {
+            return connecting.made.clone();
         }
-        let connected = self.source.connect().await;
-        let mut current = self.current();
-        current.attempts += 1;
-        match connected {
-            Ok(connection) => {
-                *last = None;
-                current.number += 1;
-                current.connection = Some(connection.clone());
-                current.unanswered_since = Some(Instant::now());
-                Ok((current.number, connection))
-            }
-            Err(error) => {
-                *last = Some(error.clone());
-                Err(error)
-            }
-        }
+        let shared = Arc::clone(self);
+        let since = Instant::now();
+        let task = tokio::spawn(async move {
+            let connection = connected(since + limit, shared.source.connect()).await?;
+            let mut current = shared.current();
+            current.number += 1;
+            current.connection = Some(connection.clone());
+            current.unanswered_since = Some(Instant::now());
+            Ok((current.number, connection))
+        });
+        let handle = task.abort_handle();
+        let made = async { task.await.unwrap_or_else(|_| Err(not_connected())) }.boxed().shared();
+        current.connecting = Some(Connecting { since, task: handle, made: made.clone() });
+        made
     }
 
     /// The next command has a new one. Whoever still waits for an answer on this one may get it.
@@ -322,13 +329,13 @@ impl Shared {
 }
 
 impl Current {
-    /// The connection and its number, to send something on; if there is none, how often somebody tried to connect.
-    fn there_is(&mut self, patience: Duration) -> Result<(u64, MultiplexedConnection), u64> {
+    /// The connection and its number, to send something on.
+    fn there_is(&mut self, patience: Duration) -> Option<(u64, MultiplexedConnection)> {
         if self.unanswered_since.is_some_and(|since| since.elapsed() > patience) {
             self.connection = None;
         }
-        let connection = self.connection.clone().ok_or(self.attempts)?;
+        let connection = self.connection.clone()?;
         self.unanswered_since.get_or_insert_with(Instant::now);
-        Ok((self.number, connection))
+        Some((self.number, connection))
     }
 }

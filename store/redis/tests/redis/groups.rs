@@ -208,6 +208,21 @@ async fn whoever_stands_still_keeps_nobody_waiting() {
     assert!(join_all(kept).await.iter().all(Result::is_ok));
 }
 
+/// Nor by connecting, which goes on without whoever began it.
+#[tokio::test]
+async fn whoever_stands_still_as_it_connects_keeps_nobody_waiting() {
+    let mut server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    server.pause();
+    assert!(store.claim(&claim("late")).await.is_err());
+    let again = claim("again");
+    let mut kept = Box::pin(store.claim(&again));
+    assert!(kept.as_mut().now_or_never().is_none());
+    server.resume();
+    granted(store.claim(&claim("k")).await.unwrap());
+    granted(kept.await.unwrap());
+}
+
 /// As when the task that is to send a group stands behind one that blocks its thread.
 #[tokio::test]
 async fn a_runtime_that_stands_still_keeps_nobody_of_another_waiting() {
