@@ -166,6 +166,10 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     pub(crate) fn push(&mut self, piece: Bytes) {
+        // Nothing limits how many there are of these.
+        if piece.is_empty() {
+            return;
+        }
         self.length += piece.len();
         self.pieces.push(piece);
     }
@@ -315,10 +319,12 @@ impl Watched {
         self.first.is_empty() && self.rest.is_end_stream()
     }
 
+    /// Nothing, if it has begun: a recording that is under way is not given up.
     fn begin_recording(&mut self, end: BodyEnd, last: Option<Result<Frame<Bytes>, BoxError>>) {
-        if let End::ToCome(on_end) = std::mem::replace(&mut self.end, End::Over) {
-            self.end = End::Recording { recording: on_end(end), last };
-        }
+        self.end = match std::mem::replace(&mut self.end, End::Over) {
+            End::ToCome(on_end) => End::Recording { recording: on_end(end), last },
+            begun => begun,
+        };
     }
 
     /// Reads and drops what is left, within the bound, and records the end.

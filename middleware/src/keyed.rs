@@ -170,8 +170,10 @@ where
             Ok(Ok(mut data)) => pieces.push(data.copy_to_bytes(data.remaining())),
             Ok(Err(_)) => {} // trailers
             Err(error) => {
-                let error = error.into();
-                if error.is::<LengthLimitError>() {
+                let error: BoxError = error.into();
+                // A limit outside of this layer; axum's body wraps what it is told.
+                let mut causes = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
+                if causes.any(|error| error.is::<LengthLimitError>()) {
                     return Err(too_large());
                 }
                 tracing::debug!(error = &*error as &dyn std::error::Error, "the request body broke off");

@@ -19,6 +19,7 @@ use common::{Answer, DAY, HOUR, KEY, Rig, START, TestStore, charge, charge_of, r
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body::{Frame, SizeHint};
+use http_body_util::Limited;
 use idempotency::faults::{Fault, Op};
 use idempotency::{AgeLimit, InFlight, KeyClass, Lease, Recovery, State, Store as _, Timestamp, Windows};
 use serde_json::{Value, json};
@@ -601,6 +602,10 @@ async fn a_request_body_above_the_limit_is_413() {
     let chunks = ["12345", "6789"].map(Ok::<_, Infallible>);
     let streamed = send(&app, of(Body::from_stream(futures_util::stream::iter(chunks)))).await;
     assert_refused(&streamed, 413, "request-too-large", Retry::Never);
+    // A layer outside has a limit of its own.
+    let limited = Limited::new(Body::from_stream(futures_util::stream::iter(chunks)), 8);
+    let wide = rig.counting(rig.layer());
+    assert_refused(&send(&wide, of(Body::new(limited))).await, 413, "request-too-large", Retry::Never);
     assert_eq!((rig.runs.count(), rig.store.all_calls()), (0, 0));
     assert_eq!(send(&app, of(Body::from("12345678"))).await.status, 201);
 }

@@ -23,7 +23,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, StreamBody};
-use idempotency::faults::Op;
+use idempotency::faults::{Fault, Op};
 use idempotency::{Recovery, State};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -398,6 +398,24 @@ async fn an_endless_stream_is_drained_within_a_bound_and_is_then_in_doubt() {
         assert_eq!(send(&app, charge("k1")).await.problem(), Some("outcome-unknown"));
         assert_eq!(rig.runs.count(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recording_that_is_under_way_at_the_bound_goes_on() {
+    let rig = Rig::new();
+    let app = rig.app(rig.layer(), |_| {
+        let last = stream::once(async {
+            tokio::time::sleep(Duration::from_millis(29_700)).await;
+            Ok::<_, Infallible>("data: last\n\n")
+        });
+        ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(last)).into_response()
+    });
+    drop(head(&app, "k1").await);
+    rig.store.next(Op::Complete, Fault::Stall);
+    tokio::time::sleep(Duration::from_millis(29_900)).await;
+    assert_eq!(rig.state("k1").await, Some(State::InFlight));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(send(&app, charge("k1")).await.problem(), Some("response-not-kept"));
 }
 
 #[tokio::test(start_paused = true)]
