@@ -140,12 +140,9 @@ fn around<St: Store>(layer: IdempotencyLayer<St>, router: Router) -> Idempotency
 
 /// The rows of the store in process, by which the layer itself is judged.
 fn in_process(runtime: &Runtime) -> impl Iterator<Item = Row> {
-    let around = rows(AROUND, MemoryStore::new(), runtime, around);
-    around.into_iter().chain(rows(IN_PROCESS, MemoryStore::new(), runtime, inside))
+    let around = rows("in process, around the router", MemoryStore::new(), runtime, around);
+    around.into_iter().chain(rows("in process", MemoryStore::new(), runtime, inside))
 }
-
-const AROUND: &str = "in process, around the router";
-const IN_PROCESS: &str = "in process";
 
 /// Runs one row for whoever counts instructions: a profiler that is told this function's name counts nothing else.
 #[inline(never)]

@@ -113,13 +113,13 @@ impl Groups {
         while state.waiting.front().is_some_and(|waiting| waiting.reply.is_closed()) {
             state.waiting.pop_front();
         }
-        match (state.waiting.len(), state.waiting.front()) {
-            (0, _) | (_, None) => {
+        match state.waiting.front() {
+            Some(first) if state.waiting.len() > 1 => Some(Next::Several(first.runtime.clone())),
+            Some(_) => state.waiting.pop_front().map(Next::Only),
+            None => {
                 state.under_way -= 1;
                 None
             }
-            (1, _) => state.waiting.pop_front().map(Next::Only),
-            (_, Some(first)) => Some(Next::Several(first.runtime.clone())),
         }
     }
 

@@ -231,7 +231,7 @@ struct Current {
     number: u64,
     /// When the first command was sent after the last answer. Whoever sent it may have gone away before it was late.
     unanswered_since: Option<Instant>,
-    /// Who makes the next one, or made the last.
+    /// Who makes the next one, or failed to.
     connecting: Option<Connecting>,
 }
 
@@ -299,6 +299,8 @@ impl Shared {
             current.number += 1;
             current.connection = Some(connection.clone());
             current.unanswered_since = Some(Instant::now());
+            // Whoever waits for it has it; kept here, it would outlive its retirement.
+            current.connecting = None;
             Ok((current.number, connection))
         });
         let handle = task.abort_handle();

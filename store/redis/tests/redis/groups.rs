@@ -212,7 +212,8 @@ async fn whoever_stands_still_keeps_nobody_waiting() {
 #[tokio::test]
 async fn whoever_stands_still_as_it_connects_keeps_nobody_waiting() {
     let mut server = Redis::start();
-    let store = Place::at(server.url()).real_store().await;
+    let options = Place::at(server.url()).real_options().response_timeout(Duration::from_secs(2));
+    let store = options.open().await.unwrap();
     server.pause();
     assert!(store.claim(&claim("late")).await.is_err());
     let again = claim("again");

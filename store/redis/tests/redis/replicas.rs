@@ -68,6 +68,29 @@ async fn whoever_asks_while_the_replicas_are_away_is_told_so() {
     assert_not_replicated(&timeout(PATIENT, taken).await.expect("it ends").unwrap_err());
 }
 
+/// All of them lead to the server that did not answer, which may not be the primary any more.
+#[tokio::test]
+async fn after_a_timeout_no_idle_connection_is_used_again() {
+    let mut primary = Redis::start();
+    let place = Place::at(primary.url());
+    let running = claim("running");
+    grant(&place.real_store().await, &running).await;
+    let options = place.real_options().response_timeout(Duration::from_secs(1));
+    let store = options.wait_for_replicas(1, Duration::from_millis(100)).open().await.unwrap();
+    let again = duplicate(&running);
+    // Nothing is written, so that nobody is waited for.
+    let both = tokio::join!(store.claim(&again), store.claim(&again));
+    assert!(matches!(both, (Ok(Claimed::InFlight { .. }), Ok(Claimed::InFlight { .. }))));
+    primary.pause();
+    assert_eq!(store.claim(&again).await.unwrap_err().kind(), StoreErrorKind::Timeout);
+    primary.resume();
+    // Whoever asks for this has a connection as well.
+    let connections = || primary.info("stats", "total_connections_received").parse::<u64>().unwrap();
+    let before = connections();
+    assert!(matches!(store.claim(&again).await, Ok(Claimed::InFlight { .. })));
+    assert_eq!(connections() - before, 2);
+}
+
 /// Newer servers wait for what the same connection wrote last, and of a connection that wrote nothing for nothing.
 #[tokio::test]
 async fn what_is_on_record_of_a_call_is_written_once_more_when_its_message_comes_again() {
