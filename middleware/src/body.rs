@@ -7,13 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -154,46 +153,6 @@ where
             ResponseKind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             ResponseKind::Watched { body } => body.size_hint(),
         }
-    }
-}
-
-/// What was read of a body. Most come in one piece, which costs no allocation and is not copied.
-#[derive(Default)]
-pub(crate) struct Pieces {
-    pieces: SmallVec<[Bytes; 1]>,
-    length: usize,
-}
-
-impl Pieces {
-    pub(crate) fn push(&mut self, piece: Bytes) {
-        // Nothing limits how many there are of these.
-        if piece.is_empty() {
-            return;
-        }
-        self.length += piece.len();
-        self.pieces.push(piece);
-    }
-
-    pub(crate) fn length(&self) -> usize {
-        self.length
-    }
-
-    pub(crate) fn join(mut self) -> Bytes {
-        if self.pieces.len() < 2 {
-            return self.pieces.pop().unwrap_or_default();
-        }
-        let mut joined = BytesMut::with_capacity(self.length);
-        self.pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-        joined.freeze()
-    }
-}
-
-impl IntoIterator for Pieces {
-    type Item = Bytes;
-    type IntoIter = smallvec::IntoIter<[Bytes; 1]>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.pieces.into_iter()
     }
 }
 

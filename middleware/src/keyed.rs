@@ -17,8 +17,9 @@ use idempotency::{Answer, Attempt, Engine, Held, Key, Operation, Store, StoreErr
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower_service::Service;
 
-use crate::body::{BoxError, Pieces, ResponseBody};
+use crate::body::{BoxError, ResponseBody};
 use crate::layer::{Config, KeySource, Outage};
+use crate::pieces::Pieces;
 use crate::problem::Refusal;
 use crate::recording::{Recording, after_unknown};
 use crate::scope::ScopeMissing;
@@ -158,7 +159,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let too_large = || Refusal::RequestTooLarge { limit: limit as u64 };
+    let too_large = || Refusal::RequestTooLarge { limit: Some(limit as u64) };
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
@@ -174,7 +175,7 @@ where
                 // A limit outside of this layer; axum's body wraps what it is told.
                 let mut causes = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
                 if causes.any(|error| error.is::<LengthLimitError>()) {
-                    return Err(too_large());
+                    return Err(Refusal::RequestTooLarge { limit: None });
                 }
                 tracing::debug!(error = &*error as &dyn std::error::Error, "the request body broke off");
                 return Err(Refusal::RequestUnreadable);

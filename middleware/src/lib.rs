@@ -70,7 +70,7 @@
 //! Through [`metrics`](https://docs.rs/metrics), when a recorder is installed: `idempotency_refused_total` (by `reason`),
 //! `idempotency_replayed_total`, `idempotency_duplicate_age_seconds` (by `answer`:
 //! `replay`, `tombstone`, `in-doubt`, and `expired` by the age of the key), `idempotency_superseded_total`,
-//! `idempotency_recorded_late_total`, `idempotency_detached_total`, `idempotency_unprotected_total`,
+//! `idempotency_recorded_late_total`, `idempotency_not_recorded_total`, `idempotency_detached_total`, `idempotency_unprotected_total`,
 //! `idempotency_claims_abandoned_total`, `idempotency_waits_refused_total`, `idempotency_leases_lost_total`, `idempotency_renewals_failed_total`,
 //! `idempotency_max_run_reached_total`, `idempotency_purged_total`, `idempotency_possible_escapes_total` (by
 //! `reason`: `in-doubt`, a doubt that was forgotten; `old-key`, a first run of a key that says it is older than the tombstone window, where no
@@ -105,6 +105,7 @@ mod layer;
 mod leasing;
 mod media_type;
 pub mod outbound;
+mod pieces;
 mod problem;
 mod record_policy;
 mod recording;

@@ -72,8 +72,8 @@ pub enum Refusal {
     },
     /// The request's body is too large to be read for its fingerprint.
     RequestTooLarge {
-        /// The most bytes that are read.
-        limit: u64,
+        /// The most bytes that are read; none where it was a limit outside of the layer, such as axum's `DefaultBodyLimit`.
+        limit: Option<u64>,
     },
     /// The request's body broke off.
     RequestUnreadable,
@@ -306,7 +306,8 @@ impl Refusal {
                 "Nothing was executed: this idempotency key is older than the service remembers. \
                  Look the operation up before using a new key."
             }
-            Self::RequestTooLarge { limit } => {
+            Self::RequestTooLarge { limit: None } => "Nothing was executed: the request body is too large.",
+            Self::RequestTooLarge { limit: Some(limit) } => {
                 return format!("Nothing was executed: a request with an idempotency key may have {limit} bytes.")
                     .into();
             }

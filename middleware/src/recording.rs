@@ -16,9 +16,10 @@ use idempotency::transaction::TransactionState;
 use idempotency::{Engine, Held, Operation, Outcome, Recorded, Recovery, Store};
 
 use crate::Verdict;
-use crate::body::{BodyEnd, BoxError, OnEnd, Pieces, ResponseBody, WatchedBody};
+use crate::body::{BodyEnd, BoxError, OnEnd, ResponseBody, WatchedBody};
 use crate::layer::Config;
 use crate::media_type::MediaType;
+use crate::pieces::Pieces;
 use crate::problem::Refusal;
 use crate::stored::{self, SetCookie, StoredResponse};
 use crate::whole::OnRecord;
@@ -66,7 +67,12 @@ impl<St: Store> Recording<St> {
         // What is taken apart outside of a future has no second place in it.
         let (mut parts, body) = response.into_parts();
         async move {
-            let said = parts.extensions.remove::<Verdict>();
+            let refusal = parts.extensions.get::<Refusal>();
+            let unknown = refusal.is_some_and(Refusal::is_unknown);
+            let asks_for_retry = refusal.is_some_and(Refusal::retryable);
+            // Not an answer to this key, but another layer's "ask again", or "nobody knows": on record it would be repeated for ever.
+            let implied = (unknown || asks_for_retry).then_some(Verdict::Release);
+            let said = parts.extensions.remove::<Verdict>().or(implied);
             let transaction = held.attempt().transaction();
             if let Some(mark) = &self.config.replay_header {
                 // A handler may forward somebody else's replay; to this client it is the first answer.
@@ -91,12 +97,9 @@ impl<St: Store> Recording<St> {
                     }
                 }
             };
-            let refusal = parts.extensions.get::<Refusal>();
-            let unknown = refusal.is_some_and(Refusal::is_unknown);
             // A call to an external API may have had its effect: no other one may be made under this key, and the answer is kept.
             let is_held = held.recovery() == Recovery::Hold && (unknown || !held.may_release());
             let verdict = if verdict == Verdict::Release && is_held { Verdict::InDoubt } else { verdict };
-            let asks_for_retry = refusal.is_some_and(Refusal::retryable);
             if verdict == Verdict::InDoubt && (unknown || asks_for_retry) {
                 // Not this one: whoever asks again is told by the layer, and nothing runs then, so it must not ask for a retry.
                 return Box::pin(self.hold(held, Response::from_parts(parts, body), asks_for_retry)).await;
@@ -122,7 +125,7 @@ impl<St: Store> Recording<St> {
                         }
                     }
                 }
-                Read::Stream(begun) => Box::pin(self.stream(held, verdict, parts, begun)).await,
+                Read::Stream(begun) => Box::pin(self.stream(held, verdict, said, parts, begun)).await,
                 Read::BrokenOff(begun) => match Box::pin(self.after_break(held, said, &parts)).await {
                     Recorded::Superseded => Box::pin(self.answer_on_record()).await,
                     Recorded::Applied | Recorded::Pending(_) => self.watched(parts, begun, nothing()),
@@ -236,6 +239,7 @@ impl<St: Store> Recording<St> {
         &self,
         held: Held<St>,
         verdict: Verdict,
+        said: Option<Verdict>,
         parts: Parts,
         begun: Begun<B>,
     ) -> Response<ResponseBody<B>>
@@ -246,7 +250,7 @@ impl<St: Store> Recording<St> {
         let executed = not_kept(&parts);
         let recorded = match (verdict, held.recovery()) {
             (Verdict::InDoubt, _) => held.mark_in_doubt(None).await,
-            (_, Recovery::Hold) => return self.watched(parts, begun, at_the_end(held, executed)),
+            (_, Recovery::Hold) => return self.watched(parts, begun, at_the_end(held, executed, said)),
             (_, Recovery::Rerun) => held.complete(executed).await,
         };
         match recorded {
@@ -367,12 +371,13 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     MediaType::of(headers).is_some_and(|media_type| media_type.is("text/event-stream"))
 }
 
-fn at_the_end<St: Store>(held: Held<St>, executed: Outcome) -> OnEnd {
-    Box::new(|end| {
+/// What the handler `said` itself counts for a body that is broken off, too.
+fn at_the_end<St: Store>(held: Held<St>, executed: Outcome, said: Option<Verdict>) -> OnEnd {
+    Box::new(move |end| {
         async move {
             match end {
-                BodyEnd::Whole => held.complete(executed).await,
-                BodyEnd::BrokenOff => held.mark_in_doubt(None).await,
+                BodyEnd::BrokenOff if said != Some(Verdict::Record) => held.mark_in_doubt(None).await,
+                BodyEnd::BrokenOff | BodyEnd::Whole => held.complete(executed).await,
             };
         }
         .boxed()

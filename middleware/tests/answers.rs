@@ -605,7 +605,13 @@ async fn a_request_body_above_the_limit_is_413() {
     // A layer outside has a limit of its own.
     let limited = Limited::new(Body::from_stream(futures_util::stream::iter(chunks)), 8);
     let wide = rig.counting(rig.layer());
-    assert_refused(&send(&wide, of(Body::new(limited))).await, 413, "request-too-large", Retry::Never);
+    let told = send(&wide, of(Body::new(limited))).await;
+    assert_refused(&told, 413, "request-too-large", Retry::Never);
+    assert!(
+        told.text().contains("too large") && !told.text().contains("bytes"),
+        "it is not this layer's: {}",
+        told.text()
+    );
     assert_eq!((rig.runs.count(), rig.store.all_calls()), (0, 0));
     assert_eq!(send(&app, of(Body::from("12345678"))).await.status, 201);
 }

@@ -464,14 +464,3 @@ async fn case_05_a_429_from_inside_frees_the_key() {
     let second = send(&app, charge("k1")).await;
     assert_eq!((second.status, second.is_replay()), (201, false));
 }
-
-#[tokio::test]
-async fn mounted_twice_it_runs_once_and_replays() {
-    let rig = Rig::new();
-    let app = rig.counting(rig.layer()).layer(rig.layer());
-    let first = send(&app, charge("k1")).await;
-    assert_eq!((first.status, first.text()), (201, "run 1"));
-    let again = send(&app, charge("k1")).await;
-    assert_eq!((again.status, again.text(), again.is_replay()), (201, "run 1", true));
-    assert_eq!(rig.runs.count(), 1);
-}

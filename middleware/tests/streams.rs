@@ -478,4 +478,15 @@ async fn a_verdict_said_by_the_handler_counts_for_a_body_that_is_broken_off() {
         send(&app, charge("k1")).await;
         assert_eq!(rig.runs.count(), 1, "it does not run again");
     }
+    // And for one that is passed on as it comes.
+    for (verdict, state) in [(None, State::InDoubt), (Some(Verdict::Record), State::Tombstone)] {
+        let rig = Rig::new();
+        let app = rig.app(rig.layer().max_response(2), move |_| {
+            let mut response = chunks([Ok("12"), Ok("3"), broken()]).into_response();
+            verdict.map(|verdict| response.extensions_mut().insert(verdict));
+            response
+        });
+        broken_off(&app, "k1").await;
+        assert_eq!(rig.state("k1").await, Some(state), "{verdict:?}");
+    }
 }

@@ -82,6 +82,6 @@ impl Refusal {
 
     /// Whether it says that nobody knows what happened.
     pub(crate) const fn is_unknown(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown { .. } | Self::StepUnknown { .. })
+        matches!(self, Self::OutcomeUnknown { .. } | Self::StepUnknown { .. } | Self::NotRecorded { .. })
     }
 }

@@ -32,7 +32,7 @@ fn table() -> Vec<(Refusal, u16, &'static str, Option<u64>)> {
         (not_kept(StatusCode::CONFLICT), 409, "response-not-kept", None),
         (Refusal::KeyExpired { answer: StatusCode::GONE }, 410, "key-expired", None),
         (Refusal::KeyExpired { answer: StatusCode::BAD_REQUEST }, 400, "key-expired", None),
-        (Refusal::RequestTooLarge { limit: 2_097_152 }, 413, "request-too-large", None),
+        (Refusal::RequestTooLarge { limit: Some(2_097_152) }, 413, "request-too-large", None),
         (Refusal::RequestUnreadable, 400, "request-unreadable", None),
         (Refusal::HandlerPanicked, 500, "handler-panicked", None),
         (Refusal::StoreUnavailable { retry_after: SECOND }, 503, "store-unavailable", Some(1)),

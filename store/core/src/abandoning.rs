@@ -66,10 +66,10 @@ impl<St: Store> Worker<St> {
                 Err(error) if error.is_final() => {
                     tracing::error!(record_id = %id, %error, "a claim cannot be abandoned");
                 }
-                Err(_) => {
+                Err(error) => {
                     // Behind the others: what fails for one record alone does not keep them waiting.
                     self.inner.abandoning.0.lock().claims.push_back((id, nonce));
-                    pauses.pause().await;
+                    pauses.pause_after(&error).await;
                 }
             }
         }

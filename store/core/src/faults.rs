@@ -59,6 +59,8 @@ pub enum Op {
 pub enum Fault {
     /// It is not carried out and fails at once.
     Fail,
+    /// It is not carried out, and fails at once with an error of this kind.
+    FailAs(StoreErrorKind),
     /// The connection turns out to be broken: it is not carried out, and fails as a pool does whose server went away.
     Disconnect,
     /// The same, but what was sent arrives so much later and is carried out then.
@@ -150,7 +152,7 @@ impl<S> FaultyStore<S> {
     fn watch(&self, watch: impl FnOnce(&S) -> Watch) -> Watch {
         match self.fault(Op::Watch) {
             None => watch(&self.store),
-            Some(Fault::Fail | Fault::Disconnect) => Watch::none(),
+            Some(Fault::Fail | Fault::FailAs(_) | Fault::Disconnect) => Watch::none(),
             Some(_) => self.deaf.watch(&()),
         }
     }
@@ -174,6 +176,7 @@ impl<S> FaultyStore<S> {
                 Err(cut_off())
             }
             Some(Fault::Fail) => Err(failed("the operation was made to fail")),
+            Some(Fault::FailAs(kind)) => Err(StoreError::new(kind, "the operation was made to fail")),
             Some(Fault::LoseReply) => {
                 work.await?;
                 Err(StoreError::new(StoreErrorKind::Timeout, "the reply was made to be lost"))

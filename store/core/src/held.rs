@@ -26,7 +26,8 @@ pub enum Recorded {
     Applied,
     /// Somebody newer was there first: what is on record is the only answer.
     Superseded,
-    /// The store could not say; it is tried again in the background, under the same nonce.
+    /// The store could not say; it is tried again in the background, under the same nonce, unless the record [can never be
+    /// read](crate::StoreErrorKind::Unreadable).
     Pending(StoreError),
 }
 
@@ -119,26 +120,31 @@ impl<St: Store> Held<St> {
                     Recorded::Superseded
                 }
                 Err(error) => {
-                    tracing::warn!(attempt = ?self.attempt, error = %error, "not recorded yet; trying again in the background");
-                    metrics::counter!("idempotency_recorded_late_total").increment(1);
-                    let engine = self.engine.clone();
-                    engine.inner.tracker.spawn(self.settle_until_answered(settlement));
+                    if error.is_final() {
+                        given_up(&self.attempt, &error);
+                    } else {
+                        tracing::warn!(attempt = ?self.attempt, error = %error, "not recorded yet; trying again in the background");
+                        metrics::counter!("idempotency_recorded_late_total").increment(1);
+                        let engine = self.engine.clone();
+                        engine.inner.tracker.spawn(self.settle_until_answered(settlement));
+                    }
                     Recorded::Pending(error)
                 }
             }
         }
     }
 
-    /// Tries again until the store answers: this process alone knows what happened.
+    /// Tries again until the store answers, since this process alone knows what happened, or says that it never can.
     async fn settle_until_answered(self, settlement: Settlement) {
         let inner = Arc::clone(&self.engine.inner);
         let mut pauses = Pauses::in_background();
+        pauses.pause().await;
         loop {
-            pauses.pause().await;
             match settle_once(&inner, &self.attempt, &settlement).await {
                 Ok(Settled::Superseded) => return self.superseded(),
                 Ok(_) => return,
-                Err(error) => tracing::debug!(attempt = ?self.attempt, %error, "still not recorded"),
+                Err(error) if error.is_final() => return given_up(&self.attempt, &error),
+                Err(error) => pauses.pause_after(&error).await,
             }
         }
     }
@@ -170,6 +176,16 @@ fn settle_once<St: Store>(
             Settlement::InDoubt(response) => store.mark_in_doubt(holder, response.as_ref()).await,
         }
     })
+}
+
+/// Said aloud: this process alone knew how the attempt ended.
+pub(crate) fn given_up(attempt: &Attempt, error: &StoreError) {
+    tracing::error!(
+        ?attempt,
+        error = error as &dyn std::error::Error,
+        "the record cannot be read, so the attempt's end is not on it"
+    );
+    metrics::counter!("idempotency_not_recorded_total").increment(1);
 }
 
 impl<St: Store> Drop for Held<St> {

@@ -9,8 +9,8 @@ use rand::RngExt as _;
 use tokio::task::coop::{Unconstrained, unconstrained};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 
-use crate::StoreError;
 use crate::watch::Watch;
+use crate::{StoreError, StoreErrorKind};
 
 /// What an operation of a store answers, if it does within `limit`. A future of its own and no `async fn`, which would keep a second
 /// place for the operation; and its timer has no place in it, since most of those in process need none.
@@ -68,6 +68,15 @@ impl Pauses {
 
     pub(crate) async fn pause(&mut self) {
         sleep(self.next_pause()).await;
+    }
+
+    /// Before that is tried again which failed so. A refusal is told: it lasts until somebody sees to it.
+    pub(crate) async fn pause_after(&mut self, error: &StoreError) {
+        if error.kind() == StoreErrorKind::Refused {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(error, "the store refuses what is tried again in the background");
+        }
+        self.pause().await;
     }
 
     /// How long the next pause is, for whoever may not take all of it.
@@ -134,7 +143,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::StoreErrorKind;
     use crate::watch::Watchers;
 
     const FAR: Duration = Duration::from_secs(3600);

@@ -97,9 +97,10 @@ impl StoreError {
         self.kind
     }
 
-    /// Whether the store will say the same again: what it holds cannot be read, or the tables are not ours.
+    /// Whether the store will say the same again: what it holds cannot be read. What it refuses, such as a password that is being
+    /// changed or tables that are not there yet, somebody may see to.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Refused | StoreErrorKind::Unreadable)
+        self.kind == StoreErrorKind::Unreadable
     }
 
     pub(crate) const fn timeout() -> Self {

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
+use crate::held::given_up;
 use crate::patience::{Pauses, within};
 use crate::time::BootInstant;
 use crate::{Attempt, Holder, Outcome, Recovery, Settled, Store, StoreError, StoreErrorKind, dead_for};
@@ -275,11 +276,14 @@ async fn settle<St: Store>(store: &St, attempt: &Attempt, committed: Result<(), 
     }
     let mut pauses = Pauses::in_background();
     let store_timeout = attempt.store_timeout();
-    while !matches!(timeout(store_timeout, store.release(attempt.holder(), dead_for(store_timeout))).await, Ok(Ok(_))) {
+    while let Err(error) = within(store_timeout, store.release(attempt.holder(), dead_for(store_timeout))).await {
+        if error.is_final() {
+            return given_up(attempt, &error);
+        }
         if somebody_takes_over(attempt) {
             return;
         }
-        pauses.pause().await;
+        pauses.pause_after(&error).await;
     }
 }
 
@@ -324,28 +328,32 @@ async fn find_out<St: TransactionalStore>(store: &St, attempt: &Attempt, lost: S
     let mut lost = Some(lost);
     let mut pauses = Pauses::in_background();
     loop {
-        let fate = timeout(store_timeout, store.fate(attempt.holder())).await;
-        let found = match fate {
-            Ok(Ok(Fate::Committed)) => Some(Ok(())),
-            Ok(Ok(Fate::Superseded)) => Some(Err(CommitError::Superseded)),
-            Ok(Ok(Fate::NotCommitted)) => {
-                Some(Err(CommitError::NotCommitted(lost.take().unwrap_or_else(StoreError::timeout))))
+        let error = match within(store_timeout, store.fate(attempt.holder())).await {
+            Ok(fate) => {
+                let found = match fate {
+                    Fate::Committed => Ok(()),
+                    Fate::Superseded => Err(CommitError::Superseded),
+                    Fate::NotCommitted => {
+                        Err(CommitError::NotCommitted(lost.take().unwrap_or_else(StoreError::timeout)))
+                    }
+                };
+                return settle(store, attempt, found, waiting).await;
             }
-            Ok(Err(_)) | Err(_) => None,
+            Err(error) => error,
         };
-        if let Some(found) = found {
-            return settle(store, attempt, found, waiting).await;
-        }
-        if BootInstant::now() >= patience
+        if (error.is_final() || BootInstant::now() >= patience)
             && let Some(tell) = waiting.take()
         {
             let error = lost.take().unwrap_or_else(StoreError::timeout);
             let _ = tell.send(Err(CommitError::Unknown(error)));
         }
+        if error.is_final() {
+            return given_up(attempt, &error);
+        }
         if somebody_takes_over(attempt) {
             return;
         }
-        pauses.pause().await;
+        pauses.pause_after(&error).await;
     }
 }
 

@@ -18,6 +18,10 @@ type Faulty = FaultyStore<MemoryStore>;
 
 const LEASE: Duration = Duration::from_millis(300);
 
+/// As a store does whose password is being changed: it may not last.
+const REFUSED: Fault = Fault::FailAs(StoreErrorKind::Refused);
+const UNREADABLE: Fault = Fault::FailAs(StoreErrorKind::Unreadable);
+
 fn settings() -> Settings {
     let lease = Lease::new(LEASE).unwrap();
     Settings::default().lease(lease).store_timeout(Duration::from_millis(100)).unwrap()
@@ -158,13 +162,13 @@ async fn a_claim_whose_reply_was_lost_does_not_hold_the_key() {
 async fn abandoning_goes_on_until_the_store_answers() {
     let (engine, store) = engine(settings());
     store.next(Op::Claim, Fault::StallReply);
-    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall] {
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, REFUSED] {
         store.next(Op::Abandon, fault);
     }
     engine.claim(&operation("k")).await.unwrap_err();
     eventually(&store, "k", State::Released).await;
     assert!(engine.drain(Duration::from_secs(5)).await, "a drain waits for it");
-    assert_eq!(store.calls(Op::Abandon), 4);
+    assert_eq!(store.calls(Op::Abandon), 5);
 }
 
 #[tokio::test]
@@ -400,7 +404,7 @@ async fn a_waiter_asks_when_the_lease_ends() {
 
 #[tokio::test]
 async fn a_completion_that_fails_is_recorded_in_the_background() {
-    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply] {
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply, REFUSED] {
         let (engine, store) = engine(settings());
         store.next(Op::Complete, fault);
         let recorded = granted(&engine, "k").await.complete(outcome()).await;
@@ -408,6 +412,22 @@ async fn a_completion_that_fails_is_recorded_in_the_background() {
         eventually(&store, "k", State::Completed).await;
         assert!(engine.drain(Duration::from_secs(5)).await);
     }
+}
+
+#[tokio::test]
+async fn what_can_never_be_read_is_given_up() {
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::StallReply);
+    store.always(Op::Abandon, UNREADABLE);
+    engine.claim(&operation("lost")).await.unwrap_err();
+    for first in [UNREADABLE, Fault::Fail] {
+        store.next(Op::Complete, first);
+        store.always(Op::Complete, UNREADABLE);
+        let recorded = granted(&engine, &format!("{first:?}")).await.complete(outcome()).await;
+        assert!(matches!(recorded, Recorded::Pending(_)));
+    }
+    assert!(engine.drain(Duration::from_secs(5)).await, "nothing is left that goes on for ever");
+    assert_eq!((store.calls(Op::Abandon), store.calls(Op::Complete)), (1, 3));
 }
 
 #[tokio::test]

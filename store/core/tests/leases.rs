@@ -18,6 +18,9 @@ type Faulty = FaultyStore<MemoryLeases>;
 const LEASE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// As a store does whose password is being changed: it may not last.
+const REFUSED: Fault = Fault::FailAs(StoreErrorKind::Refused);
+
 fn settings() -> LeaseSettings {
     let lease = Lease::new(LEASE).unwrap();
     LeaseSettings::default().lease(lease).store_timeout(Duration::from_millis(100)).unwrap()
@@ -125,12 +128,12 @@ mod taking {
     async fn abandoning_goes_on_until_the_store_answers() {
         let (leaser, leases) = leaser(settings());
         leases.next(Op::TryAcquire, Fault::StallReply);
-        for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall] {
+        for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, REFUSED] {
             leases.next(Op::Abandon, fault);
         }
         leaser.try_acquire(&account()).await.unwrap_err();
         assert!(leaser.drain(PATIENCE).await, "a drain waits for it");
-        assert_eq!(leases.calls(Op::Abandon), 4);
+        assert_eq!(leases.calls(Op::Abandon), 5);
         assert!(!is_held(&leases).await);
     }
 
@@ -485,7 +488,7 @@ mod giving_back {
 
     #[tokio::test]
     async fn a_release_that_nobody_knows_of_goes_on_in_the_background() {
-        for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply, Fault::Disconnect] {
+        for fault in [Fault::Fail, Fault::LoseReply, Fault::Stall, Fault::StallReply, Fault::Disconnect, REFUSED] {
             let (leaser, leases) = leaser(settings());
             let held = take(&leaser).await;
             leases.next(Op::Release, fault);

@@ -84,7 +84,7 @@ impl<L: Leases> Drop for Hold<L> {
                 if error.is_final() {
                     return tracing::error!(resource = %shared.resource, %error, "a lease cannot be given back");
                 }
-                pauses.pause().await;
+                pauses.pause_after(&error).await;
             }
         };
         // A renewal that is under way may begin the last lease when the one before it ends.

@@ -217,7 +217,7 @@ impl<L: Leases> Leaser<L> {
                     Err(error) if error.is_final() => {
                         return tracing::error!(%resource, %error, "an asking for a lease cannot be abandoned");
                     }
-                    Err(_) => pauses.pause().await,
+                    Err(error) => pauses.pause_after(&error).await,
                 }
             }
         });

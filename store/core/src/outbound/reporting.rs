@@ -25,7 +25,7 @@ pub(super) fn report_until_answered<S: Steps>(steps: Arc<S>, attempt: &Attempt, 
                 Err(error) if error.is_final() => {
                     return tracing::error!(record_id = %end.id, step = %end.label, end = ?end.end, %error, "the end of a call cannot be recorded");
                 }
-                Err(_) => pauses.pause().await,
+                Err(error) => pauses.pause_after(&error).await,
             }
         }
     };

@@ -97,13 +97,15 @@ async fn dropped_while_asking_nothing_was_sent_and_that_is_recorded() {
 
 #[tokio::test]
 async fn a_success_that_is_not_recorded_at_once_is_given_and_recorded_later() {
-    let rig = Rig::new(Recovery::Hold, []);
-    let held = rig.attempt("k").await;
-    rig.store.next(Op::EndCall, Fault::Fail);
-    rig.store.next(Op::EndCall, Fault::Fail);
-    done(rig.transfer(&rig.holding(), held.attempt()).await);
-    assert!(rig.engine.drain(Duration::from_secs(10)).await);
-    assert_eq!(rig.state("k").await, StepState::Succeeded);
+    for fault in [Fault::Fail, Fault::FailAs(StoreErrorKind::Refused)] {
+        let rig = Rig::new(Recovery::Hold, []);
+        let held = rig.attempt("k").await;
+        rig.store.next(Op::EndCall, fault);
+        rig.store.next(Op::EndCall, fault);
+        done(rig.transfer(&rig.holding(), held.attempt()).await);
+        assert!(rig.engine.drain(Duration::from_secs(10)).await);
+        assert_eq!(rig.state("k").await, StepState::Succeeded, "{fault:?}");
+    }
 }
 
 #[tokio::test]

@@ -21,8 +21,8 @@ use idempotency::outbound::{
 use idempotency::time::ManualClock;
 use idempotency::{
     Answer, Attempt, Claimed, Clock as _, Engine, Fingerprint, Held, Key, Lease, Life, Operation, RecordId, Recovery,
-    Resolve, ResolveVerdict, Resolved, RunError, ScopeId, Settings, Settled, State, Store, Timestamp, Windows,
-    WorkError, run,
+    Resolve, ResolveVerdict, Resolved, RunError, ScopeId, Settings, Settled, State, Store, StoreErrorKind, Timestamp,
+    Windows, WorkError, run,
 };
 use idempotency_memory::MemoryStore;
 use parking_lot::Mutex;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use idempotency::faults::{Fault, Op};
 use idempotency::transaction::{BeginError, CommitError, TransactionState, TransactionalStore as _};
-use idempotency::{Engine, Lease, Life, Outcome, Ran, Recovery, RunError, Settings, State, Windows, run_in};
+use idempotency::{
+    Engine, Lease, Life, Outcome, Ran, Recovery, RunError, Settings, State, StoreErrorKind, Windows, run_in,
+};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
@@ -50,6 +52,19 @@ pub(crate) async fn what_cannot_be_found_out_yet_is_found_out_later<H: Effects>(
     assert!(bench.engine.drain(Duration::from_secs(60)).await);
     assert_eq!(held.attempt().transaction(), TransactionState::Committed);
     bench.assert_done("k", &held).await;
+}
+
+pub(crate) async fn what_can_never_be_read_is_not_asked_for_for_ever<H: Effects>() {
+    let bench = Bench::<H>::with(settings()).await;
+    bench.store.next(Op::CommitTransaction, Fault::LoseReply);
+    bench.store.next(Op::Fate, Fault::FailAs(StoreErrorKind::Refused));
+    bench.store.next(Op::Fate, Fault::FailAs(StoreErrorKind::Unreadable));
+    let held = bench.claim("k").await;
+    let transaction = bench.begin(&held).await;
+    assert!(matches!(bench.commit(&held, transaction).await, Err(CommitError::Unknown(_))));
+    assert!(bench.engine.drain(Duration::from_secs(60)).await);
+    assert_eq!(bench.store.calls(Op::Fate), 2);
+    assert_eq!(held.attempt().transaction(), TransactionState::Unknown);
 }
 
 pub(crate) async fn a_commit_that_was_lost_is_given_up_in_the_background<H: Effects>() {

@@ -425,6 +425,7 @@ macro_rules! transactions_tests {
             a_lost_answer_to_a_commit_is_found_out
             a_commit_that_was_lost_with_its_answer_is_found_out
             what_cannot_be_found_out_yet_is_found_out_later
+            what_can_never_be_read_is_not_asked_for_for_ever
             a_commit_that_was_lost_is_given_up_in_the_background
             under_hold_it_is_found_out_however_long_it_takes
             a_commit_that_never_answers_is_bounded_by_the_lease
