@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use idempotency::OpenError;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
@@ -13,6 +14,7 @@ use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError};
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
 use crate::url::{Place, refused};
 
@@ -36,7 +38,8 @@ pub(crate) struct Source {
 
 enum Servers {
     Single(Box<Client>),
-    Sentinel(Box<Mutex<SentinelClient>>),
+    /// A client for each: one for all would wait for those that are silent, in their order.
+    Sentinels(Vec<Mutex<SentinelClient>>),
 }
 
 impl Source {
@@ -79,8 +82,8 @@ impl Servers {
                 client(configured(info.clone(), protocol), credentials).map(Box::new).map(Self::Single)
             }
             Place::Sentinel { sentinels, service, primary } => {
-                let client = sentinel(sentinels, service, primary, credentials, protocol)?;
-                Ok(Self::Sentinel(Box::new(Mutex::new(client))))
+                let client = |each| sentinel(each, service, primary, credentials, protocol).map(Mutex::new);
+                sentinels.iter().map(client).collect::<Result<_, _>>().map(Self::Sentinels)
             }
             Place::Cluster(_) => Err((ErrorKind::InvalidClientConfig, "a cluster has more than one primary").into()),
         }
@@ -95,13 +98,30 @@ impl Servers {
         match self {
             Self::Single(client) => Ok(Cow::Borrowed(client)),
             // Boxed, and its type forgotten: it is so deep that programs which spawn an operation would meet the compiler's limit.
-            Self::Sentinel(client) => {
-                let mut client = client.lock().await;
-                client.async_get_client().boxed().await.map(Cow::Owned)
-            }
+            Self::Sentinels(clients) => named_by(clients).boxed().await.map(Cow::Owned),
         }
     }
 }
+
+/// The primary, as the first sentinel says that knows it. They are asked one after the other, and none waits long for those before.
+async fn named_by(sentinels: &[Mutex<SentinelClient>]) -> Result<Client, RedisError> {
+    let ask = async |(place, sentinel): (u32, &Mutex<SentinelClient>)| {
+        sleep(HEAD_START * place).await;
+        sentinel.lock().await.async_get_client().await
+    };
+    let mut asked: FuturesUnordered<_> = (0..).zip(sentinels).map(ask).collect();
+    let mut last = None;
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Err(error) if error.kind() != ErrorKind::RESP3NotSupported => last = Some(error),
+            told => return told,
+        }
+    }
+    Err(last.unwrap_or_else(|| (ErrorKind::InvalidClientConfig, "there is no sentinel").into()))
+}
+
+/// What a sentinel has before the next one is asked too: far longer than an answer takes.
+const HEAD_START: Duration = Duration::from_millis(200);
 
 /// rustls has a provider of cryptography for the whole process, which programs install at their start. A library that finds none
 /// chooses one, or connecting would panic.
@@ -132,13 +152,13 @@ fn configured(info: ConnectionInfo, protocol: ProtocolVersion) -> ConnectionInfo
 }
 
 fn sentinel(
-    sentinels: &[ConnectionInfo],
+    sentinel: &ConnectionInfo,
     service: &str,
     primary: &ConnectionInfo,
     credentials: &Credentials,
     protocol: ProtocolVersion,
 ) -> Result<SentinelClient, RedisError> {
-    let addresses = sentinels.iter().map(|sentinel| sentinel.addr().clone());
+    let addresses = [sentinel.addr().clone()];
     let settings = primary.redis_settings();
     let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)?
         .set_client_to_redis_db(settings.db())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotency::{Claimed, Settled, Store, StoreErrorKind};
-use idempotency_redis::{Severity, Topic};
+use idempotency_redis::{RedisStore, Severity, Topic};
 use idempotency_testbed::servers::{Redis, RedisSentinel};
 use idempotency_testbed::{Proxy, within};
 use tokio::time::Instant;
@@ -145,6 +145,20 @@ async fn sentinels_lead_a_running_service_to_the_new_primary() {
     assert_eq!(service.post("before").await, Answer::Replayed(number));
     assert!(take(&leaser).await.token().unwrap() > token);
     assert_eq!(redis.nodes()[primary].info("replication", "role"), "master");
+}
+
+/// A sentinel that is listed first and answers nothing: neither whoever opens a store nor one that lost its connection waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_sentinel_that_is_listed_first_holds_nobody_up() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut redis = RedisSentinel::start();
+    let url =
+        format!("redis+sentinel://{},{}/{}", silent.local_addr().unwrap(), redis.addresses(), RedisSentinel::NAME);
+    let service = Service::of(RedisStore::open(&url).await.unwrap(), &Ledger::default());
+    for key in ["first", "second", "third"] {
+        assert!(matches!(service.post(key).await, Answer::Charged(_)));
+        redis.nodes()[0].cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    }
 }
 
 /// The same where the old primary hangs, and its connections with it.
