@@ -63,6 +63,15 @@ impl Hints {
     }
 }
 
+/// Whoever waits in another runtime than the one that listened learns of its end, too.
+struct Listening<'s>(&'s Shared);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.watchers.none_told();
+    }
+}
+
 impl Shared {
     /// Listens while somebody watches, if nobody else listens.
     async fn listen(&self) {
@@ -76,8 +85,9 @@ impl Shared {
         let mut pause = FIRST_PAUSE;
         loop {
             let since = Instant::now();
+            let listening = Listening(self);
             let Err(error) = self.listen_once(changes).await else { return };
-            self.watchers.none_told();
+            drop(listening);
             if since.elapsed() > LONGEST_PAUSE {
                 pause = FIRST_PAUSE;
             }

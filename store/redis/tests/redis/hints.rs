@@ -241,6 +241,28 @@ async fn those_who_wait_learn_when_nobody_listens_any_more_and_when_somebody_doe
 
 /// A link that is cut without a word looks as one on which nothing is published.
 #[tokio::test]
+async fn those_who_wait_learn_when_the_runtime_that_listened_has_ended() {
+    let server = Redis::start();
+    let store = Place::at(server.url()).real_store().await;
+    let (first, second) = (claim("first").id, claim("second").id);
+    let listened = tokio::task::spawn_blocking({
+        let store = store.clone();
+        move || {
+            let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            other.block_on(async {
+                let mut watch = store.watch(&first);
+                listening(&mut watch).await;
+                watch
+            })
+        }
+    });
+    let watch = listened.await.unwrap();
+    assert!(!watch.is_told());
+    listening(&mut store.watch(&second)).await;
+    assert!(watch.is_told(), "the one that listens now tells of all");
+}
+
+#[tokio::test]
 async fn a_connection_that_went_silent_is_noticed_and_replaced() {
     let server = Redis::start();
     let proxy = Proxy::to(server.port());
