@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::Response;
 use http::StatusCode;
 use idempotency::faults::{Fault, Op};
-use idempotency::transaction::{BeginError, CommitError, TransactionalStore as _};
+use idempotency::transaction::{BeginError, CommitError, Opening, TransactionalStore as _};
 use idempotency::{Engine, Lease, Recovery, State};
 use tower_idempotency::Attempt;
 
@@ -86,7 +86,8 @@ async fn an_attempt_that_was_overtaken_before_it_commits_is_answered_from_the_re
         let shop = Shop::new(Recovery::Rerun).await;
         let late = move |shop: Shop, attempt: Attempt| async move {
             overtake(&shop).await;
-            let mut transaction = shop.store.open_transaction(LEASE_OVER).await.unwrap();
+            let opening = Opening { limit: LEASE_OVER, nonce: attempt.holder().nonce };
+            let mut transaction = shop.store.open_transaction(opening).await.unwrap();
             shop.charge(&mut transaction).await;
             assert!(matches!(shop.commit(&attempt, transaction).await, Err(CommitError::Superseded)));
             (StatusCode::from_u16(answers).unwrap(), "late")

@@ -82,7 +82,7 @@ impl Shop {
     }
 
     pub(crate) async fn try_begin(&self, attempt: &Attempt) -> Result<SqliteTransaction, BeginError> {
-        transaction::begin(&self.store, attempt, async |limit| self.store.open_transaction(limit).await).await
+        transaction::begin(&self.store, attempt, async |opening| self.store.open_transaction(opening).await).await
     }
 
     /// Begins, and charges.

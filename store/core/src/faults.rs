@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::outbound::{
     BeginCall, Begun, EndCall, Ended, ListSteps, ResolveStep, StepLabel, StepPage, StepResolved, StepView, Steps,
 };
-use crate::transaction::{CommitFailure, Fate, TransactionalStore};
+use crate::transaction::{CommitFailure, Fate, Opening, TransactionalStore};
 use crate::watch::{Watch, Watchers};
 use crate::{
     Acquired, Ask, Claim, Claimed, Entry, Holder, Lease, LeaseEntry, LeaseHolder, Leases, List, Nonce, Outcome, Page,
@@ -333,8 +333,12 @@ impl<S: Steps> Steps for FaultyStore<S> {
 impl<S: TransactionalStore> TransactionalStore for FaultyStore<S> {
     type Transaction = S::Transaction;
 
-    async fn open_transaction(&self, limit: Duration) -> Result<Self::Transaction, StoreError> {
-        self.run(Op::OpenTransaction, move |store| async move { store.open_transaction(limit).await }).await
+    async fn open_transaction(&self, opening: Opening) -> Result<Self::Transaction, StoreError> {
+        self.run(Op::OpenTransaction, move |store| async move { store.open_transaction(opening).await }).await
+    }
+
+    fn opened_for(transaction: &Self::Transaction) -> Nonce {
+        S::opened_for(transaction)
     }
 
     async fn record_in(

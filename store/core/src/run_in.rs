@@ -38,7 +38,7 @@ where
         Answer::DoNot(claimed) => return replay(claimed),
     };
     let store = engine.store();
-    let begun = transaction::begin(store, held.attempt(), async |limit| store.open_transaction(limit).await).await;
+    let begun = transaction::begin(store, held.attempt(), async |opening| store.open_transaction(opening).await).await;
     let mut transaction = match begun {
         Ok(transaction) => transaction,
         Err(BeginError::Superseded) => return replay(engine.look(operation).await?),

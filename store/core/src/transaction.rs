@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use crate::held::given_up;
 use crate::patience::{Pauses, within};
 use crate::time::BootInstant;
-use crate::{Attempt, Holder, Outcome, Recovery, Settled, Store, StoreError, StoreErrorKind, dead_for};
+use crate::{Attempt, Holder, Nonce, Outcome, Recovery, Settled, Store, StoreError, StoreErrorKind, dead_for};
 
 /// A store whose database can hold the effects as well: what it must be able to do for
 /// [`begin`], [`commit`] and [`run_in`](crate::run_in).
@@ -30,8 +30,11 @@ pub trait TransactionalStore: Store + Clone {
     type Transaction: Send + 'static;
 
     /// Opens a transaction with the database's usual isolation for effects. Where the server can, one that stands still
-    /// for `limit` is ended by it.
-    fn open_transaction(&self, limit: Duration) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+    /// for the limit is ended by it.
+    fn open_transaction(&self, opening: Opening) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// The nonce of the [`Opening`] that this one was opened with.
+    fn opened_for(transaction: &Self::Transaction) -> Nonce;
 
     /// Writes the outcome in this transaction if the record is still the holder's, in flight or in doubt. False when it is
     /// not: then nothing may be committed.
@@ -53,6 +56,15 @@ pub trait TransactionalStore: Store + Clone {
 
     /// What became of the holder's commit, by a read that waits for the end of a transaction that has the record's row.
     fn fate(&self, holder: &Holder) -> impl Future<Output = Result<Fate, StoreError>> + Send;
+}
+
+/// What a transaction is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// For how long it may stand still.
+    pub limit: Duration,
+    /// The attempt's nonce: with no other one it is committed.
+    pub nonce: Nonce,
 }
 
 /// How a commit failed.
@@ -162,7 +174,7 @@ pub enum CommitError {
 }
 
 /// Begins the transaction of an attempt: stops its renewal, lengthens its lease to the transaction limit, and opens it with
-/// `open`, which is given that limit.
+/// `open`.
 ///
 /// # Errors
 /// [`BeginError`]. Nothing was begun; the lease may have been lengthened, and is not renewed any more.
@@ -172,7 +184,7 @@ pub enum CommitError {
 pub async fn begin<St: Store, T>(
     store: &St,
     attempt: &Attempt,
-    open: impl AsyncFnOnce(Duration) -> Result<T, StoreError>,
+    open: impl AsyncFnOnce(Opening) -> Result<T, StoreError>,
 ) -> Result<T, BeginError> {
     let begun = begin_once(store, attempt, open).await;
     if let Err(BeginError::Store(_)) = begun
@@ -186,7 +198,7 @@ pub async fn begin<St: Store, T>(
 async fn begin_once<St: Store, T>(
     store: &St,
     attempt: &Attempt,
-    open: impl AsyncFnOnce(Duration) -> Result<T, StoreError>,
+    open: impl AsyncFnOnce(Opening) -> Result<T, StoreError>,
 ) -> Result<T, BeginError> {
     attempt.stop_renewal().await;
     match attempt.transaction() {
@@ -207,13 +219,15 @@ async fn begin_once<St: Store, T>(
         }
     }
     // A server that does not answer is waited for until the lease is over: nothing could be committed after that.
-    Ok(within(attempt.patience(), open(limit.length())).await?)
+    let opening = Opening { limit: limit.length(), nonce: attempt.holder().nonce };
+    Ok(within(attempt.patience(), open(opening)).await?)
 }
 
 /// Records `answer` in the attempt's transaction and commits both.
 ///
 /// # Errors
-/// [`CommitError`]. Only after [`CommitError::Unknown`] may the effect be there.
+/// [`CommitError`]. Only after [`CommitError::Unknown`] may the effect be there. A transaction that was begun for another attempt is
+/// [not committed](CommitError::NotCommitted).
 ///
 /// # Cancel safety
 /// Runs in a task of its own: dropped before it was polled, the transaction is rolled back; later, it is carried out whole.
@@ -223,6 +237,10 @@ pub async fn commit<St: TransactionalStore, R: Recordable>(
     transaction: St::Transaction,
     answer: R,
 ) -> Result<R, CommitError> {
+    if St::opened_for(&transaction) != attempt.holder().nonce {
+        roll_back(store, attempt, transaction).await;
+        return Err(CommitError::NotCommitted(StoreError::new(StoreErrorKind::Refused, "begun for another attempt")));
+    }
     let outcome = answer.outcome(attempt);
     attempt.set_outcome_size(outcome.size());
     attempt.set_transaction(TransactionState::Unknown);

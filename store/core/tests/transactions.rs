@@ -61,8 +61,8 @@ async fn nothing_renews_after_the_beginning() {
     let (engine, store) = engine(LEASE);
     let held = claim(&engine).await;
     until_renewing(&store).await;
-    begin(&store, held.attempt(), async |limit| {
-        assert_eq!(limit, Duration::from_secs(30));
+    begin(&store, held.attempt(), async |opening| {
+        assert_eq!(opening.limit, Duration::from_secs(30));
         Ok(())
     })
     .await

@@ -1,10 +1,11 @@
 //! An outcome in its effect's own transaction.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
-use idempotency::transaction::{self, BeginError, CommitError, CommitFailure, Fate, Recordable, TransactionalStore};
-use idempotency::{Attempt, Holder, Outcome, StoreError, Timestamp, protocol};
+use idempotency::transaction::{
+    self, BeginError, CommitError, CommitFailure, Fate, Opening, Recordable, TransactionalStore,
+};
+use idempotency::{Attempt, Holder, Nonce, Outcome, StoreError, Timestamp, protocol};
 use sqlx::mysql::{MySql, MySqlConnection};
 use sqlx::{Executor, Transaction};
 
@@ -26,6 +27,7 @@ pub struct MySqlTransaction {
     transaction: Transaction<'static, MySql>,
     /// The clock when it was opened.
     opened: Timestamp,
+    opened_for: Nonce,
 }
 
 impl Deref for MySqlTransaction {
@@ -72,7 +74,7 @@ impl MySqlStore {
     /// # Cancel safety
     /// Dropped, nothing was begun; the lease may have been lengthened and is not renewed any more.
     pub async fn begin_with(&self, attempt: &Attempt, isolation: Isolation) -> Result<MySqlTransaction, BeginError> {
-        transaction::begin(self, attempt, async |limit| self.open_with(limit, isolation).await).await
+        transaction::begin(self, attempt, async |opening| self.open_with(opening, isolation).await).await
     }
 
     /// Records `response` as the outcome of this attempt in its transaction, and commits both: effect and outcome are there
@@ -95,16 +97,20 @@ impl MySqlStore {
 
     /// In a task of its own: whoever leaves in the middle of a BEGIN leaves the pool a session in a transaction that nobody
     /// knows of, and what stands alone there later is never committed.
-    async fn open_with(&self, limit: Duration, isolation: Isolation) -> Result<MySqlTransaction, StoreError> {
-        self.run(move |db| async move { open(&db, limit, isolation).await }).await
+    async fn open_with(&self, opening: Opening, isolation: Isolation) -> Result<MySqlTransaction, StoreError> {
+        self.run(move |db| async move { open(&db, opening, isolation).await }).await
     }
 }
 
 impl TransactionalStore for MySqlStore {
     type Transaction = MySqlTransaction;
 
-    async fn open_transaction(&self, limit: Duration) -> Result<MySqlTransaction, StoreError> {
-        self.open_with(limit, Isolation::default()).await
+    async fn open_transaction(&self, opening: Opening) -> Result<MySqlTransaction, StoreError> {
+        self.open_with(opening, Isolation::default()).await
+    }
+
+    fn opened_for(transaction: &MySqlTransaction) -> Nonce {
+        transaction.opened_for
     }
 
     async fn record_in(
@@ -150,7 +156,7 @@ impl TransactionalStore for MySqlStore {
     }
 }
 
-async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<MySqlTransaction, StoreError> {
+async fn open(db: &Db, opening: Opening, isolation: Isolation) -> Result<MySqlTransaction, StoreError> {
     let begin = match isolation {
         Isolation::ReadCommitted => sql::BEGIN_READ_COMMITTED,
         Isolation::RepeatableRead => sql::BEGIN_REPEATABLE_READ,
@@ -162,12 +168,12 @@ async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<MySqlTra
     let mut transaction = db.connections.begin_with(begin).await.map_err(error::store_error)?;
     if db.own_sessions() {
         // The server counts in seconds.
-        let seconds = limit.as_secs().max(1);
+        let seconds = opening.limit.as_secs().max(1);
         transaction.execute(sqlx::query(sql::TRANSACTION_LIMIT).bind(seconds)).await.map_err(error::store_error)?;
         transaction.execute(sqlx::raw_sql(sql::LIMIT_IDLENESS)).await.map_err(error::store_error)?;
     }
     transaction.execute(sqlx::raw_sql(sql::SAVEPOINT)).await.map_err(error::store_error)?;
-    Ok(MySqlTransaction { transaction, opened })
+    Ok(MySqlTransaction { transaction, opened, opened_for: opening.nonce })
 }
 
 async fn fate_once(db: &Db, holder: &Holder) -> Result<Fate, Failure> {

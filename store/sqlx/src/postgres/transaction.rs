@@ -1,10 +1,11 @@
 //! An outcome in its effect's own transaction.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
-use idempotency::transaction::{self, BeginError, CommitError, CommitFailure, Fate, Recordable, TransactionalStore};
-use idempotency::{Attempt, Holder, Outcome, StoreError, protocol};
+use idempotency::transaction::{
+    self, BeginError, CommitError, CommitFailure, Fate, Opening, Recordable, TransactionalStore,
+};
+use idempotency::{Attempt, Holder, Nonce, Outcome, StoreError, protocol};
 use sqlx::postgres::{PgConnection, Postgres};
 use sqlx::{Executor, Transaction};
 
@@ -21,19 +22,22 @@ use crate::Isolation;
 /// savepoint is no transaction of this type, so it cannot be taken for one.
 #[derive(Debug)]
 #[must_use = "dropped, it is rolled back"]
-pub struct PostgresTransaction(Transaction<'static, Postgres>);
+pub struct PostgresTransaction {
+    transaction: Transaction<'static, Postgres>,
+    opened_for: Nonce,
+}
 
 impl Deref for PostgresTransaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.0
+        &self.transaction
     }
 }
 
 impl DerefMut for PostgresTransaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.0
+        &mut self.transaction
     }
 }
 
@@ -63,7 +67,7 @@ impl PostgresStore {
     /// # Cancel safety
     /// Dropped, nothing was begun; the lease may have been lengthened and is not renewed any more.
     pub async fn begin_with(&self, attempt: &Attempt, isolation: Isolation) -> Result<PostgresTransaction, BeginError> {
-        transaction::begin(self, attempt, async |limit| self.open_with(limit, isolation).await).await
+        transaction::begin(self, attempt, async |opening| self.open_with(opening, isolation).await).await
     }
 
     /// Records `response` as the outcome of this attempt in its transaction, and commits both: effect and outcome are there
@@ -86,16 +90,20 @@ impl PostgresStore {
 
     /// In a task of its own: whoever leaves in the middle of a BEGIN leaves the pool a session in a transaction that nobody
     /// knows of, and what stands alone there later is never committed.
-    async fn open_with(&self, limit: Duration, isolation: Isolation) -> Result<PostgresTransaction, StoreError> {
-        self.run(move |db| async move { open(&db, limit, isolation).await }).await
+    async fn open_with(&self, opening: Opening, isolation: Isolation) -> Result<PostgresTransaction, StoreError> {
+        self.run(move |db| async move { open(&db, opening, isolation).await }).await
     }
 }
 
 impl TransactionalStore for PostgresStore {
     type Transaction = PostgresTransaction;
 
-    async fn open_transaction(&self, limit: Duration) -> Result<PostgresTransaction, StoreError> {
-        self.open_with(limit, Isolation::default()).await
+    async fn open_transaction(&self, opening: Opening) -> Result<PostgresTransaction, StoreError> {
+        self.open_with(opening, Isolation::default()).await
+    }
+
+    fn opened_for(transaction: &PostgresTransaction) -> Nonce {
+        transaction.opened_for
     }
 
     async fn record_in(
@@ -105,12 +113,13 @@ impl TransactionalStore for PostgresStore {
         outcome: &Outcome,
     ) -> Result<bool, StoreError> {
         let completion = Completion { holder: *holder, outcome: outcome.clone() };
-        let recorded = transaction.0.execute(completion.within(&self.db)).await.map_err(error::store_error)?;
+        let recorded =
+            transaction.transaction.execute(completion.within(&self.db)).await.map_err(error::store_error)?;
         Ok(recorded.rows_affected() == 1)
     }
 
     async fn commit_transaction(&self, transaction: PostgresTransaction) -> Result<(), CommitFailure> {
-        transaction.0.commit().await.map_err(|error| {
+        transaction.transaction.commit().await.map_err(|error| {
             let certain = error::is_certain_rollback(&error);
             let error = error::store_error(error);
             if certain { CommitFailure::NotCommitted(error) } else { CommitFailure::Unknown(error) }
@@ -119,7 +128,7 @@ impl TransactionalStore for PostgresStore {
 
     async fn roll_back(&self, transaction: PostgresTransaction) {
         // A connection that does not work any more is closed, and the server rolls back.
-        let _ = transaction.0.rollback().await;
+        let _ = transaction.transaction.rollback().await;
     }
 
     async fn fate(&self, holder: &Holder) -> Result<Fate, StoreError> {
@@ -137,7 +146,7 @@ impl TransactionalStore for PostgresStore {
     }
 }
 
-async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<PostgresTransaction, StoreError> {
+async fn open(db: &Db, opening: Opening, isolation: Isolation) -> Result<PostgresTransaction, StoreError> {
     let begin = match isolation {
         Isolation::ReadCommitted => sql::BEGIN_READ_COMMITTED,
         Isolation::RepeatableRead => sql::BEGIN_REPEATABLE_READ,
@@ -145,10 +154,10 @@ async fn open(db: &Db, limit: Duration, isolation: Isolation) -> Result<Postgres
     };
     let mut transaction = db.connections.begin_with(begin).await.map_err(error::store_error)?;
     // The server's own limit is about 24 days.
-    let millis = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    let millis = i32::try_from(opening.limit.as_millis()).unwrap_or(i32::MAX);
     let limited = transaction.execute(db.query(sql::LIMIT_IDLENESS).bind(millis.to_string())).await;
     limited.map_err(error::store_error)?;
-    Ok(PostgresTransaction(transaction))
+    Ok(PostgresTransaction { transaction, opened_for: opening.nonce })
 }
 
 async fn fate_once(db: &Db, holder: &Holder) -> Result<Fate, Failure> {

@@ -1,10 +1,11 @@
 //! An outcome in its effect's own transaction.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
-use idempotency::transaction::{self, BeginError, CommitError, CommitFailure, Fate, Recordable, TransactionalStore};
-use idempotency::{Attempt, Holder, Outcome, Settled, StoreError, protocol};
+use idempotency::transaction::{
+    self, BeginError, CommitError, CommitFailure, Fate, Opening, Recordable, TransactionalStore,
+};
+use idempotency::{Attempt, Holder, Nonce, Outcome, Settled, StoreError, protocol};
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnection;
 
@@ -23,25 +24,28 @@ use super::{SqliteStore, row, sql};
 /// statements `SAVEPOINT` and `RELEASE` (sqlx's own `begin` within it is refused by SQLite); a savepoint is no transaction of
 /// this type, so it cannot be taken for one.
 #[must_use = "dropped, it is rolled back"]
-pub struct SqliteTransaction(Lent);
+pub struct SqliteTransaction {
+    lent: Lent,
+    opened_for: Nonce,
+}
 
 impl Deref for SqliteTransaction {
     type Target = SqliteConnection;
 
     fn deref(&self) -> &SqliteConnection {
-        &self.0.connection
+        &self.lent.connection
     }
 }
 
 impl DerefMut for SqliteTransaction {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
-        &mut self.0.connection
+        &mut self.lent.connection
     }
 }
 
 impl std::fmt::Debug for SqliteTransaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("SqliteTransaction").finish_non_exhaustive()
+        f.debug_struct("SqliteTransaction").finish_non_exhaustive()
     }
 }
 
@@ -56,7 +60,7 @@ impl SqliteStore {
     /// # Cancel safety
     /// Dropped, nothing was begun; the lease may have been lengthened and is not renewed any more.
     pub async fn begin(&self, attempt: &Attempt) -> Result<SqliteTransaction, BeginError> {
-        transaction::begin(self, attempt, async |_| open(&self.db).await).await
+        transaction::begin(self, attempt, async |opening| open(&self.db, opening).await).await
     }
 
     /// Records `response` as the outcome of this attempt in its transaction, and commits both: effect and outcome are there
@@ -81,8 +85,12 @@ impl SqliteStore {
 impl TransactionalStore for SqliteStore {
     type Transaction = SqliteTransaction;
 
-    async fn open_transaction(&self, _: Duration) -> Result<SqliteTransaction, StoreError> {
-        open(&self.db).await
+    async fn open_transaction(&self, opening: Opening) -> Result<SqliteTransaction, StoreError> {
+        open(&self.db, opening).await
+    }
+
+    fn opened_for(transaction: &SqliteTransaction) -> Nonce {
+        transaction.opened_for
     }
 
     async fn record_in(
@@ -111,7 +119,7 @@ impl TransactionalStore for SqliteStore {
         match transaction.execute(cached(sql::COMMIT)).await {
             Ok(_) => {
                 self.db.wrote();
-                transaction.0.give_back();
+                transaction.lent.give_back();
                 Ok(())
             }
             // The transaction is still open, and closing its connection rolls it back.
@@ -123,7 +131,7 @@ impl TransactionalStore for SqliteStore {
     async fn roll_back(&self, mut transaction: SqliteTransaction) {
         if transaction.execute(cached(sql::ROLLBACK)).await.is_ok() {
             self.db.wrote();
-            transaction.0.give_back();
+            transaction.lent.give_back();
         }
     }
 
@@ -142,7 +150,7 @@ impl TransactionalStore for SqliteStore {
     }
 }
 
-async fn open(db: &Db) -> Result<SqliteTransaction, StoreError> {
+async fn open(db: &Db, opening: Opening) -> Result<SqliteTransaction, StoreError> {
     let (lent, _) = db.lock(Deadline::after(db.busy_timeout), |_| cached(sql::BEGIN_FOR_EFFECT)).await?;
-    Ok(SqliteTransaction(lent))
+    Ok(SqliteTransaction { lent, opened_for: opening.nonce })
 }

@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idempotency::faults::{Fault, FaultyStore, Op};
-use idempotency::transaction::{self, BeginError, CommitError, Fate, TransactionState, TransactionalStore};
+use idempotency::transaction::{self, BeginError, CommitError, Fate, Opening, TransactionState, TransactionalStore};
 use idempotency::{
-    Answer, Claimed, Engine, Fingerprint, Held, Key, Life, Operation, Outcome, RecordId, Recovery, ScopeId, Settings,
-    State, Store, Windows,
+    Answer, Claimed, Engine, Fingerprint, Held, Key, Life, Nonce, Operation, Outcome, RecordId, Recovery, ScopeId,
+    Settings, State, Store, Windows,
 };
 use tokio::time::{sleep, timeout};
 
 use super::Database;
+
+/// Of no attempt.
+pub(crate) fn opening() -> Opening {
+    Opening { limit: Duration::from_secs(30), nonce: Nonce::random() }
+}
 
 /// A database with effects.
 pub(crate) trait Effects: Database<Store: TransactionalStore + Debug> {
@@ -80,7 +85,8 @@ impl<H: Effects> Bench<H> {
     }
 
     pub(crate) async fn try_begin(&self, held: &Held<Faulty<H>>) -> Result<Transaction<H>, BeginError> {
-        transaction::begin(&self.store, held.attempt(), async |limit| self.store.open_transaction(limit).await).await
+        transaction::begin(&self.store, held.attempt(), async |opening| self.store.open_transaction(opening).await)
+            .await
     }
 
     /// Begins, and writes an effect.
@@ -92,7 +98,8 @@ impl<H: Effects> Bench<H> {
 
     /// The same without asking whether the attempt may.
     pub(crate) async fn begin_regardless(&self, held: &Held<Faulty<H>>) -> Transaction<H> {
-        let mut transaction = self.store.open_transaction(LEASE_OVER).await.unwrap();
+        let opening = Opening { limit: LEASE_OVER, nonce: held.attempt().holder().nonce };
+        let mut transaction = self.store.open_transaction(opening).await.unwrap();
         H::effect(&mut transaction, held.attempt().key().as_str()).await;
         transaction
     }
@@ -325,6 +332,21 @@ pub(crate) async fn of_two_open_transactions_the_first_to_commit_counts<H: Effec
     bench.assert_done("k", &held).await;
 }
 
+/// What a consumer of several messages at once may do by mistake.
+pub(crate) async fn a_transaction_is_committed_with_no_other_attempt<H: Effects>() {
+    let bench = Bench::<H>::new().await;
+    let (one, other) = (bench.claim("one").await, bench.claim("other").await);
+    let of_other = bench.begin(&other).await;
+    assert!(matches!(bench.commit(&one, of_other).await, Err(CommitError::NotCommitted(_))));
+    assert_eq!(bench.database.effects("other").await, 0, "rolled back");
+    assert_eq!((bench.state("one").await, bench.state("other").await), (State::InFlight, State::InFlight));
+    for held in [one, other] {
+        let transaction = bench.begin(&held).await;
+        bench.commit(&held, transaction).await.unwrap();
+        bench.assert_done(held.attempt().key().as_str(), &held).await;
+    }
+}
+
 pub(crate) async fn a_savepoints_commit_commits_nothing<H: Effects>() {
     let bench = Bench::<H>::new().await;
     let held = bench.claim("k").await;
@@ -416,6 +438,7 @@ macro_rules! transactions_tests {
             beginning_makes_the_lease_last_for_the_limit
             an_attempt_commits_once
             an_attempt_may_try_again_after_a_commit_that_failed
+            a_transaction_is_committed_with_no_other_attempt
             a_savepoints_commit_commits_nothing
             case_58_a_swallowed_error_leaves_nothing
             fate_waits_for_the_transaction_that_has_the_row

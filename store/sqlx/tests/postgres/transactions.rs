@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::common::Database as _;
-use crate::common::transactions::{Bench, Effects, operation, settings, transactions_tests};
+use crate::common::transactions::{Bench, Effects, opening, operation, settings, transactions_tests};
 use crate::support::{Place, claim, duplicate, execute, grant, outcome, server};
 
 impl Effects for Place {
@@ -182,7 +182,7 @@ async fn whoever_leaves_while_a_transaction_begins_leaves_the_pool_in_order() {
     let store = direct.open().await.unwrap();
     let reader = place.real_options().open().await.unwrap();
     for cut in 0..100 {
-        leave_after(1 + cut % 10, store.open_transaction(Duration::from_secs(30))).await;
+        leave_after(1 + cut % 10, store.open_transaction(opening())).await;
         let request = claim(&cut.to_string());
         grant(&store, &request).await;
         let told = reader.claim(&duplicate(&request)).await.unwrap();

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use idempotency::faults::FaultyStore;
 use idempotency::trace::TraceWriter;
-use idempotency::transaction::TransactionalStore as _;
+use idempotency::transaction::{Opening, TransactionalStore as _};
 use idempotency::{Answer, Claim, Claimed, Engine, Outcome, Store as _, StoreError, StoreErrorKind, recorded, run_in};
 use idempotency_sqlx::SqliteTransaction;
 use sqlx::Connection as _;
 
-use crate::common::transactions::{Effects, operation, settings, transactions_tests};
+use crate::common::transactions::{Effects, opening, operation, settings, transactions_tests};
 use crate::support::{File, claim, duplicate, grant, granted, outcome, run};
 
 impl Effects for File {
@@ -50,7 +50,7 @@ async fn while_a_transaction_is_open_others_are_answered_or_busy() {
     let (done, running) = (claim("done"), claim("running"));
     run(&store, &done, &outcome("answer")).await;
     let holder = grant(&store, &running).await;
-    let mut transaction = store.open_transaction(Duration::from_secs(30)).await.unwrap();
+    let mut transaction = store.open_transaction(opening()).await.unwrap();
     File::effect(&mut transaction, "running").await;
     assert!(store.record_in(&mut transaction, &holder, &outcome("answer")).await.unwrap());
 
@@ -65,7 +65,7 @@ async fn while_a_transaction_is_open_others_are_answered_or_busy() {
     for store in [&store, &elsewhere] {
         let begun = Instant::now();
         assert_eq!(store.claim(&claim("fresh")).await.unwrap_err().kind(), StoreErrorKind::Busy);
-        let begin = store.open_transaction(Duration::from_secs(30)).await;
+        let begin = store.open_transaction(opening()).await;
         assert_eq!(begin.unwrap_err().kind(), StoreErrorKind::Busy, "one at a time");
         assert!(begun.elapsed() >= Duration::from_millis(590), "each waited: {:?}", begun.elapsed());
     }
@@ -81,7 +81,7 @@ async fn while_a_transaction_is_open_others_are_answered_or_busy() {
 async fn sqlx_does_not_begin_another_within_it() {
     let file = File::with_effects().await;
     let store = file.store().await;
-    let mut transaction = store.open_transaction(Duration::from_secs(30)).await.unwrap();
+    let mut transaction = store.open_transaction(opening()).await.unwrap();
     assert!(transaction.begin().await.is_err());
 }
 
@@ -94,7 +94,8 @@ async fn many_transactions_after_one_another_leave_the_store_in_order() {
     for n in 0..60 {
         let key = n.to_string();
         let Answer::Run(held) = engine.claim(&operation(&key)).await.unwrap() else { panic!("granted") };
-        let mut transaction = store.open_transaction(Duration::from_secs(30)).await.unwrap();
+        let nonce = held.attempt().holder().nonce;
+        let mut transaction = store.open_transaction(Opening { nonce, ..opening() }).await.unwrap();
         File::effect(&mut transaction, &key).await;
         match n % 3 {
             0 => store.roll_back(transaction).await,

@@ -38,7 +38,7 @@ async fn in_transaction<St: EffectStore>(
     call: &Call,
     effect: &Effect,
 ) -> Result<Response, Problem> {
-    let begun = transaction::begin(store, attempt, async |limit| store.open_transaction(limit).await).await;
+    let begun = transaction::begin(store, attempt, async |opening| store.open_transaction(opening).await).await;
     let mut transaction = begun.map_err(|error| Problem::store(&error))?;
     let id = St::insert(&mut transaction, effect).await.map_err(|error| Problem::ledger(&error))?;
     call.switches.after_effect().await;
