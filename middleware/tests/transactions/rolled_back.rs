@@ -2,11 +2,14 @@
 
 use std::io;
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http::{Request, StatusCode};
 use idempotency::faults::{Fault, Op};
 use idempotency::{Recovery, State};
+use tokio::time::timeout;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_idempotency::{Attempt, Verdict};
 use tracing::Level;
@@ -190,6 +193,17 @@ async fn a_handler_that_cannot_begin_and_goes_another_way_answers_for_it() {
         shop.store.always(Op::OpenTransaction, Fault::Fail);
         let elsewhere = async |shop: Shop, attempt: Attempt| {
             shop.try_begin(&attempt).await.unwrap_err();
+            (StatusCode::CREATED, "done elsewhere").into_response()
+        };
+        let app = shop.app(elsewhere);
+        assert_eq!(post_to(&app).await.status, 201);
+        assert_eq!(post_to(&app).await.header("idempotent-replayed"), Some("true"));
+
+        // Or does not wait for that.
+        let shop = Shop::new(recovery).await;
+        shop.store.always(Op::OpenTransaction, Fault::Stall);
+        let elsewhere = async |shop: Shop, attempt: Attempt| {
+            assert!(timeout(Duration::from_millis(50), shop.try_begin(&attempt)).await.is_err());
             (StatusCode::CREATED, "done elsewhere").into_response()
         };
         let app = shop.app(elsewhere);

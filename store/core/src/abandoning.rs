@@ -45,7 +45,7 @@ impl<St: Store> Inner<St> {
         metrics::counter!("idempotency_claims_abandoned_total").increment(1);
         if self.abandoning.add(id, nonce) {
             // A runtime that is shutting down drops it here and now, so no lock is held.
-            let worker = Worker { inner: Arc::clone(self), is_counted: true };
+            let worker = Worker { inner: Arc::clone(self), is_counted: true, claim: None };
             self.tracker.spawn_on(worker.work(), &runtime);
         }
     }
@@ -54,6 +54,8 @@ impl<St: Store> Inner<St> {
 struct Worker<St> {
     inner: Arc<Inner<St>>,
     is_counted: bool,
+    /// The one that is being given up.
+    claim: Option<(RecordId, Nonce)>,
 }
 
 impl<St: Store> Worker<St> {
@@ -68,7 +70,7 @@ impl<St: Store> Worker<St> {
                 }
                 Err(error) => {
                     // Behind the others: what fails for one record alone does not keep them waiting.
-                    self.inner.abandoning.0.lock().claims.push_back((id, nonce));
+                    self.put_back();
                     pauses.pause_after(&error).await;
                 }
             }
@@ -79,6 +81,7 @@ impl<St: Store> Worker<St> {
     fn next(&mut self) -> Option<(RecordId, Nonce)> {
         let mut pending = self.inner.abandoning.0.lock();
         let next = pending.claims.pop_front();
+        self.claim = next;
         if next.is_none() {
             pending.workers -= 1;
             self.is_counted = false;
@@ -87,10 +90,17 @@ impl<St: Store> Worker<St> {
     }
 }
 
+impl<St> Worker<St> {
+    fn put_back(&mut self) {
+        self.inner.abandoning.0.lock().claims.extend(self.claim.take());
+    }
+}
+
 impl<St> Drop for Worker<St> {
     fn drop(&mut self) {
-        // Dropped with its runtime, or after a panic of the store.
+        // Dropped with its runtime, or after a panic of the store: whoever comes next has what is left.
         if self.is_counted {
+            self.put_back();
             self.inner.abandoning.0.lock().workers -= 1;
         }
     }

@@ -157,6 +157,11 @@ impl Attempt {
         self.0.steps.is_any()
     }
 
+    /// Whether its key may be free: not under `Hold` while a step may have had its effect.
+    pub(crate) fn may_release(&self) -> bool {
+        self.recovery() == Recovery::Rerun || !self.has_open_step()
+    }
+
     pub(crate) fn steps(&self) -> &OpenSteps {
         &self.0.steps
     }

@@ -44,7 +44,7 @@ impl Belief {
             if left.is_zero() {
                 return;
             }
-            let _ = timeout(left, loss).await;
+            let _ = timeout(left.min(LOOK_AGAIN), loss).await;
         }
     }
 
@@ -56,5 +56,27 @@ impl Belief {
     /// Never shortens it.
     pub(crate) fn extend(&self, asked: BootInstant, lease: Duration) {
         self.deadline.fetch_max(asked.after(lease).to_micros(), Ordering::AcqRel);
+    }
+}
+
+/// A timer stands still while the machine is suspended, and the clock that counts does not.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// As in a suspend: the machine's clock goes on, and timers stand still.
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_is_told_soon_after_timers_stood_still() {
+        let left = Duration::from_millis(1500);
+        let belief = Belief::new(BootInstant::now(), left);
+        let mut lost = Box::pin(belief.lost());
+        assert!(lost.as_mut().now_or_never().is_none());
+        std::thread::sleep(left);
+        tokio::time::advance(LOOK_AGAIN).await;
+        assert!(lost.now_or_never().is_some());
     }
 }

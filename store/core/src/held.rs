@@ -86,7 +86,7 @@ impl<St: Store> Held<St> {
     /// effect.
     #[must_use]
     pub fn may_release(&self) -> bool {
-        self.recovery() == Recovery::Rerun || !self.attempt.has_open_step()
+        self.attempt.may_release()
     }
 
     /// Frees the key: for certain nothing happened. Where it [may not](Held::may_release) be freed, it is in doubt instead.

@@ -288,6 +288,10 @@ impl Record {
     }
 }
 
+/// How many dead nonces a record or a lease remembers: 24 KB. Beyond that, in a storm of claims given up, the oldest are forgotten; a
+/// late copy of one of those can then hold the key for one lease, for nobody.
+const MOST_DEAD: usize = 1000;
+
 /// Nonces whose claims are refused, each until a time: a late copy of an abandoned claim must find
 /// nothing to grant. The list survives the record's later states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -302,15 +306,11 @@ impl DeadNonces {
         self.0.iter().any(|(dead, until)| *dead == nonce && now <= *until)
     }
 
-    /// Adds a nonce, and forgets those whose time is past.
+    /// Adds a nonce, and forgets those whose time is past, and all but the newest 1000.
     pub fn add(&mut self, nonce: Nonce, until: Timestamp, now: Timestamp) {
         self.0.retain(|(dead, until)| *dead != nonce && now <= *until);
         self.0.push((nonce, until));
-    }
-
-    /// Forgets all but the last `most` that were added.
-    pub(crate) fn keep_newest(&mut self, most: usize) {
-        self.0.drain(..self.0.len().saturating_sub(most));
+        self.0.drain(..self.0.len().saturating_sub(MOST_DEAD));
     }
 
     /// When the last of them may be forgotten.

@@ -1,11 +1,13 @@
-//! Renewal of the leases of running attempts: one task per engine, so that a request that ends before a third
-//! of its lease costs no spawn and no timer.
+//! Renewal of the leases of running attempts: one task per engine and runtime, so that a request that ends before a third
+//! of its lease costs no spawn and no timer. Each task renews whatever is due: a runtime that stands still, or ends, keeps none of another's
+//! attempts from it.
 
 use std::collections::BTreeMap;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -18,7 +20,7 @@ use crate::{Attempt, Settled, Store};
 pub(crate) struct Renewals {
     base: Instant,
     queue: Mutex<Queue>,
-    sooner: Notify,
+    sooner: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -27,22 +29,26 @@ struct Queue {
     fresh: Vec<Attempt>,
     /// By due time in microseconds since `base`, and serial number.
     due: BTreeMap<(u64, u64), Attempt>,
-    task: Option<JoinHandle<()>>,
+    /// Of each runtime that has asked. Nearly always there is one.
+    tasks: Vec<(runtime::Id, JoinHandle<()>)>,
 }
 
 impl Renewals {
     pub(crate) fn new() -> Self {
-        Self { base: Instant::now(), queue: Mutex::default(), sooner: Notify::new() }
+        Self { base: Instant::now(), queue: Mutex::default(), sooner: Arc::default() }
     }
 
     /// Sees to it that somebody renews. Must be called in a tokio runtime, and before the work that is to be renewed: a task that was
     /// just spawned waits for this worker alone, and work that blocks it would block its own renewal.
     pub(crate) async fn ensure_running<St: Store>(&self, engine: &Weak<Inner<St>>, every: Duration) {
         let spawned = {
+            let runtime = Handle::current();
             let mut queue = self.queue.lock();
-            let missing = queue.task.as_ref().is_none_or(JoinHandle::is_finished);
+            let missing = !queue.tasks.iter().any(|(id, task)| *id == runtime.id() && !task.is_finished());
             if missing {
-                queue.task = Some(tokio::spawn(renew_when_due(engine.clone(), every)));
+                queue.tasks.retain(|(_, task)| !task.is_finished());
+                let task = runtime.spawn(renew_when_due(engine.clone(), every));
+                queue.tasks.push((runtime.id(), task));
             }
             missing
         };
@@ -113,55 +119,85 @@ impl Queue {
 
 impl Drop for Renewals {
     fn drop(&mut self) {
-        if let Some(task) = self.queue.get_mut().task.take() {
-            task.abort();
-        }
+        self.queue.get_mut().tasks.iter().for_each(|(_, task)| task.abort());
     }
 }
 
 /// Looks at least every half interval, so that a new attempt, due after a whole one, need not wake anybody, nor stand in any order
-/// before.
+/// before. It keeps no engine alive.
 async fn renew_when_due<St: Store>(engine: Weak<Inner<St>>, every: Duration) {
     loop {
+        let (until, sooner) = {
+            let Some(inner) = engine.upgrade() else { return };
+            let look_again = Instant::now() + every / 2;
+            let until = inner.renewals.first_due().map_or(look_again, |due| due.min(look_again));
+            (until, Arc::clone(&inner.renewals.sooner))
+        };
+        let _ = timeout_at(until, sooner.notified()).await;
         let Some(inner) = engine.upgrade() else { return };
-        let look_again = Instant::now() + every / 2;
-        let until = inner.renewals.first_due().map_or(look_again, |due| due.min(look_again));
-        let _ = timeout_at(until, inner.renewals.sooner.notified()).await;
         for attempt in inner.renewals.take_due() {
-            inner.tracker.spawn(renew(engine.clone(), attempt));
+            let renewal = Renewal { inner: Arc::clone(&inner), attempt, is_over: false };
+            inner.tracker.spawn(renewal.renew());
         }
     }
 }
 
-async fn renew<St: Store>(engine: Weak<Inner<St>>, attempt: Attempt) {
-    let Some(inner) = engine.upgrade() else { return };
-    let settings = &inner.settings;
-    if attempt.started().elapsed() >= settings.max_run {
-        tracing::warn!(?attempt, "ran longer than max run; its lease is renewed no more");
-        metrics::counter!("idempotency_max_run_reached_total").increment(1);
-        return;
-    }
-    let _turn = attempt.renewing().lock().await;
-    if attempt.is_finished() {
-        return;
-    }
-    let asked = BootInstant::now();
-    let lease = settings.lease;
-    match inner.within_timeout(inner.store.renew(attempt.holder(), lease)).await {
-        Ok(Settled::Applied | Settled::AlreadyApplied) => {
-            attempt.extend(asked, lease.length());
-            inner.renewals.again(&attempt, Instant::now() + settings.renewal_interval());
+/// One, that is due. Dropped with its runtime, or by a panic of the store, before it is over, it is due again.
+struct Renewal<St> {
+    inner: Arc<Inner<St>>,
+    attempt: Attempt,
+    is_over: bool,
+}
+
+impl<St> Drop for Renewal<St> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.inner.renewals.again(&self.attempt, Instant::now() + self.inner.settings.lease.length() / 10);
         }
-        Ok(Settled::Superseded) if attempt.is_finished() => {}
-        Ok(Settled::Superseded) => {
-            tracing::warn!(?attempt, "the lease was lost");
-            metrics::counter!("idempotency_leases_lost_total").increment(1);
-            attempt.lose();
+    }
+}
+
+impl<St: Store> Renewal<St> {
+    async fn renew(mut self) {
+        let next = self.once().await;
+        self.is_over = true;
+        if let Some(pause) = next {
+            self.inner.renewals.again(&self.attempt, Instant::now() + pause);
         }
-        // A renewal that fails or times out is not a loss; a loss is an answer.
-        Err(_) => {
-            metrics::counter!("idempotency_renewals_failed_total").increment(1);
-            inner.renewals.again(&attempt, Instant::now() + lease.length() / 10);
+    }
+
+    /// When the next one is due, if there is to be one.
+    async fn once(&self) -> Option<Duration> {
+        let Self { inner, attempt, .. } = self;
+        let settings = &inner.settings;
+        if attempt.started().elapsed() >= settings.max_run {
+            tracing::warn!(?attempt, "ran longer than max run; its lease is renewed no more");
+            metrics::counter!("idempotency_max_run_reached_total").increment(1);
+            return None;
+        }
+        let _turn = attempt.renewing().lock().await;
+        if attempt.is_finished() {
+            return None;
+        }
+        let asked = BootInstant::now();
+        let lease = settings.lease;
+        match inner.within_timeout(inner.store.renew(attempt.holder(), lease)).await {
+            Ok(Settled::Applied | Settled::AlreadyApplied) => {
+                attempt.extend(asked, lease.length());
+                Some(settings.renewal_interval())
+            }
+            Ok(Settled::Superseded) if attempt.is_finished() => None,
+            Ok(Settled::Superseded) => {
+                tracing::warn!(?attempt, "the lease was lost");
+                metrics::counter!("idempotency_leases_lost_total").increment(1);
+                attempt.lose();
+                None
+            }
+            // A renewal that fails or times out is not a loss; a loss is an answer.
+            Err(_) => {
+                metrics::counter!("idempotency_renewals_failed_total").increment(1);
+                Some(lease.length() / 10)
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ where
         Answer::DoNot(claimed) => return replay(claimed),
     };
     let recovery = held.recovery();
-    let result = match AssertUnwindSafe(work(held.attempt().clone())).catch_unwind().await {
+    let result = match AssertUnwindSafe(async { work(held.attempt().clone()).await }).catch_unwind().await {
         Ok(result) => result,
         Err(panic) => {
             after_unknown(held).await;

@@ -41,7 +41,11 @@ where
     let begun = transaction::begin(store, held.attempt(), async |opening| store.open_transaction(opening).await).await;
     let mut transaction = match begun {
         Ok(transaction) => transaction,
-        Err(BeginError::Superseded) => return replay(engine.look(operation).await?),
+        Err(BeginError::Superseded) => {
+            // Nothing ran, and where nobody took over the key is free.
+            held.release().await;
+            return replay(engine.look(operation).await?);
+        }
         Err(BeginError::Store(error)) => {
             held.release().await;
             return Err(RunError::Store(error));

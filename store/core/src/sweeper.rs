@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 use crate::{Engine, Store, observing};
@@ -30,6 +30,8 @@ impl Sweeper {
                             if !swept.more {
                                 break;
                             }
+                            // One in process never waits by itself.
+                            yield_now().await;
                         }
                         Err(error) => {
                             tracing::warn!(error = %error, "sweep failed");

@@ -186,27 +186,16 @@ pub async fn begin<St: Store, T>(
     attempt: &Attempt,
     open: impl AsyncFnOnce(Opening) -> Result<T, StoreError>,
 ) -> Result<T, BeginError> {
-    let begun = begin_once(store, attempt, open).await;
-    if let Err(BeginError::Store(_)) = begun
-        && attempt.transaction() == TransactionState::Open
-    {
-        attempt.set_transaction(TransactionState::NotBegun);
-    }
-    begun
-}
-
-async fn begin_once<St: Store, T>(
-    store: &St,
-    attempt: &Attempt,
-    open: impl AsyncFnOnce(Opening) -> Result<T, StoreError>,
-) -> Result<T, BeginError> {
     attempt.stop_renewal().await;
     match attempt.transaction() {
         TransactionState::Committed => return Err(BeginError::Superseded),
         TransactionState::Unknown => {
             return Err(StoreError::new(StoreErrorKind::Busy, "the last commit is still being found out").into());
         }
-        _ => attempt.set_transaction(TransactionState::Open),
+        // Of another one, which stays as it is whatever becomes of this.
+        TransactionState::Open => {}
+        // Until it is: whoever drops this may go another way.
+        _ => attempt.set_transaction(TransactionState::NotBegun),
     }
     let limit = attempt.transaction_limit();
     let asked = BootInstant::now();
@@ -220,7 +209,9 @@ async fn begin_once<St: Store, T>(
     }
     // A server that does not answer is waited for until the lease is over: nothing could be committed after that.
     let opening = Opening { limit: limit.length(), nonce: attempt.holder().nonce };
-    Ok(within(attempt.patience(), open(opening)).await?)
+    let transaction = within(attempt.patience(), open(opening)).await?;
+    attempt.set_transaction(TransactionState::Open);
+    Ok(transaction)
 }
 
 /// Records `answer` in the attempt's transaction and commits both.
@@ -275,7 +266,8 @@ async fn commit_and_find_out<St: TransactionalStore>(
     }
 }
 
-/// Tells whoever waits. When nobody does, nobody settles an attempt that committed nothing: so its key is freed here.
+/// Tells whoever waits. When nobody does, nobody settles an attempt that committed nothing: so its key is freed here, or in doubt where
+/// it may not be.
 async fn settle<St: Store>(store: &St, attempt: &Attempt, committed: Result<(), CommitError>, waiting: Option<Tell>) {
     let state = match &committed {
         Ok(()) => TransactionState::Committed,
@@ -294,7 +286,11 @@ async fn settle<St: Store>(store: &St, attempt: &Attempt, committed: Result<(), 
     }
     let mut pauses = Pauses::in_background();
     let store_timeout = attempt.store_timeout();
-    while let Err(error) = within(store_timeout, store.release(attempt.holder(), dead_for(store_timeout))).await {
+    let once = async || match attempt.may_release() {
+        true => store.release(attempt.holder(), dead_for(store_timeout)).await,
+        false => store.mark_in_doubt(attempt.holder(), None).await,
+    };
+    while let Err(error) = within(store_timeout, once()).await {
         if error.is_final() {
             return given_up(attempt, &error);
         }

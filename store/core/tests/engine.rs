@@ -81,6 +81,65 @@ async fn a_running_attempt_is_renewed_past_its_lease() {
     assert!(matches!(claim(&engine, "k").await, Answer::DoNot(Claimed::Replay { .. })));
 }
 
+/// As of a cron job's, which nobody drives between two of its runs, while the server's goes on.
+#[test]
+fn a_runtime_that_stands_still_keeps_no_attempt_of_another_from_its_renewal() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (still, other) = (runtime(), runtime());
+    let (engine, _store) = engine(settings());
+    still.block_on(async { granted(&engine, "cron").await.complete(outcome()).await });
+    other.block_on(async {
+        let held = granted(&engine, "k").await;
+        sleep(LEASE * 3).await;
+        assert!(!held.attempt().is_lost());
+    });
+    drop(still);
+}
+
+/// Nor does one that ends with a renewal under way, or a store that panics in one.
+#[test]
+fn a_renewal_that_is_dropped_is_due_again() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (ends, other) = (runtime(), runtime());
+    let (engine, store) = engine(settings());
+    let held = other.block_on(granted(&engine, "k"));
+    store.next(Op::Renew, Fault::Stall);
+    ends.block_on(async {
+        granted(&engine, "short").await.complete(outcome()).await;
+        while store.calls(Op::Renew) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    drop(ends);
+    other.block_on(async {
+        sleep(LEASE * 3).await;
+        assert!(!held.attempt().is_lost());
+    });
+}
+
+/// The claim that a runtime was giving up as it ended is given up by another.
+#[test]
+fn a_claim_is_given_up_although_its_runtime_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (ends, other) = (runtime(), runtime());
+    let (engine, store) = engine(settings());
+    store.next(Op::Claim, Fault::StallReply);
+    store.next(Op::Abandon, Fault::Stall);
+    ends.block_on(async {
+        engine.claim(&operation("k")).await.unwrap_err();
+        while store.calls(Op::Abandon) == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(ends);
+    other.block_on(async {
+        // Whoever comes next has what is left.
+        store.next(Op::Claim, Fault::StallReply);
+        engine.claim(&operation("other")).await.unwrap_err();
+        eventually(&store, "k", State::Released).await;
+    });
+}
+
 #[tokio::test]
 async fn an_attempt_that_ended_is_renewed_no_more() {
     let (engine, store) = engine(settings());

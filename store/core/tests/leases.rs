@@ -137,6 +137,19 @@ mod taking {
         assert!(!is_held(&leases).await);
     }
 
+    /// What it may have been granted has ended by itself by then.
+    #[tokio::test(start_paused = true)]
+    async fn abandoning_ends_when_nothing_can_be_held_any_more() {
+        let (leaser, leases) = leaser(settings());
+        leases.always(Op::TryAcquire, Fault::StallReply);
+        leases.always(Op::Abandon, Fault::Fail);
+        for _ in 0..100 {
+            leaser.try_acquire(&account()).await.unwrap_err();
+        }
+        assert!(!leaser.drain(Duration::from_secs(30)).await, "copies may come");
+        assert!(leaser.drain(Duration::from_secs(40)).await);
+    }
+
     #[tokio::test]
     async fn a_ghost_that_is_carried_out_after_the_timeout_holds_nothing() {
         let (leaser, leases) = leaser(settings());

@@ -107,6 +107,20 @@ async fn a_panic_is_passed_on_and_leaves_the_key_in_doubt() {
     assert_eq!(effects.count(), 0);
 }
 
+/// Also where it panics before there is a future of it.
+#[tokio::test]
+async fn work_that_panics_as_it_is_called_frees_the_key_under_rerun() {
+    let engine = engine(Recovery::Rerun).0;
+    let panicking = tokio::spawn({
+        let engine = engine.clone();
+        let work = |_| -> std::future::Ready<Result<u32, WorkError<io::Error>>> { panic!("no") };
+        async move { run(&engine, &operation("a"), work).await }
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    let Answer::Run(next) = engine.claim(&operation("a")).await.unwrap() else { panic!("it is held") };
+    assert_eq!(next.attempt().number(), 2);
+}
+
 #[tokio::test]
 async fn dropped_work_is_left_to_its_lease() {
     let (engine, effects) = (engine(Recovery::Hold).0, Effects::default());

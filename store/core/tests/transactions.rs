@@ -87,6 +87,28 @@ async fn a_store_that_cannot_say_begins_nothing() {
     }
 }
 
+/// Whoever gives up its beginning may go another way, and answers for that.
+#[tokio::test]
+async fn a_beginning_that_is_given_up_began_nothing() {
+    for stalls in [true, false] {
+        let (engine, store) = engine(LEASE);
+        let held = claim(&engine).await;
+        if stalls {
+            store.next(Op::Renew, Fault::Stall);
+        }
+        let begun = begin(&store, held.attempt(), async |_| std::future::pending::<Result<(), _>>().await);
+        assert!(timeout(Duration::from_millis(50), begun).await.is_err());
+        assert_eq!(held.attempt().transaction(), TransactionState::NotBegun);
+    }
+    // One that stands beside it is rolled back with it.
+    let (engine, store) = engine(LEASE);
+    let held = claim(&engine).await;
+    begin(&store, held.attempt(), async |_| Ok(())).await.unwrap();
+    let second = begin(&store, held.attempt(), async |_| std::future::pending::<Result<(), _>>().await);
+    assert!(timeout(Duration::from_millis(50), second).await.is_err());
+    assert_eq!(held.attempt().transaction(), TransactionState::Open);
+}
+
 const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
 

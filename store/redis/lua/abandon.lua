@@ -29,7 +29,7 @@ elseif is_unfinished(stand(r, now)) and r.nonce == nonce then
   free(key, r, now)
   freed = true
 end
-r.dead = kill(r.dead, nonce, dead_for, now, MOST)
+r.dead = kill(r.dead, nonce, dead_for, now)
 write(key, r, now, 'v', FORMAT, 'r', packed_request(r), 'c', packed_course(r), 'd', r.dead)
 if freed then
   tell(key)

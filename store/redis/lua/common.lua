@@ -26,8 +26,11 @@ local function is_dead(dead, nonce, now)
   return false
 end
 
--- Adds a nonce and forgets those whose time is past, and all but the newest `most`.
-local function kill(dead, nonce, dead_for, now, most)
+-- In a storm of claims that are given up, the oldest are forgotten.
+local MOST_DEAD = 1000
+
+-- Adds a nonce and forgets those whose time is past, and all but the newest.
+local function kill(dead, nonce, dead_for, now)
   local kept = {}
   for at = 1, #dead, DEAD_SIZE do
     local other, last = struct.unpack(DEAD, dead, at)
@@ -36,7 +39,7 @@ local function kill(dead, nonce, dead_for, now, most)
     end
   end
   kept[#kept + 1] = struct.pack(DEAD, nonce, later(now, dead_for))
-  return table.concat(kept, '', math.max(1, #kept - most + 1))
+  return table.concat(kept, '', math.max(1, #kept - MOST_DEAD + 1))
 end
 
 local function dead_until(dead)

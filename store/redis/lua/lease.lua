@@ -9,8 +9,6 @@ local FORMAT = '1'
 local COURSE, COURSE_SIZE = '>i8i8Bc16', 33
 local NOBODY = string.rep('\0', 16)
 
--- How many dead nonces one resource remembers.
-local MOST_DEAD = 1000
 -- The last token is remembered far longer than it has to be: it costs little, and a clock may step.
 local MARGIN = 86400000000
 

@@ -13,7 +13,7 @@ if l.held and l.holder == nonce then
   free(l, now)
   freed = true
 end
-l.dead = kill(l.dead, nonce, tonumber(ARGV[2]), now, MOST_DEAD)
+l.dead = kill(l.dead, nonce, tonumber(ARGV[2]), now)
 write(key, l, now, ARGV[3])
 if freed then
   tell(key)

@@ -15,7 +15,7 @@ if is_dead(l.dead, nonce, now) then
 end
 if is_held_by(l, tonumber(ARGV[1]), nonce) then
   free(l, now)
-  l.dead = kill(l.dead, nonce, tonumber(ARGV[3]), now, MOST_DEAD)
+  l.dead = kill(l.dead, nonce, tonumber(ARGV[3]), now)
   write(key, l, now)
   tell(key)
   return 'applied'

@@ -14,7 +14,7 @@ if is_dead(r.dead, nonce, now) then
 end
 if is_unfinished(stand(r, now)) and is_held_by(r, token, nonce) then
   free(key, r, now)
-  r.dead = kill(r.dead, nonce, dead_for, now, MOST)
+  r.dead = kill(r.dead, nonce, dead_for, now)
   write(key, r, now, 'c', packed_course(r), 'd', r.dead)
   tell(key)
   return 'applied'

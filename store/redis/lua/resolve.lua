@@ -26,7 +26,7 @@ end
 if r.token ~= tonumber(ARGV[1]) then
   return 'superseded'
 end
-r.dead = kill(r.dead, r.nonce, dead_for, now, MOST)
+r.dead = kill(r.dead, r.nonce, dead_for, now)
 r.nonce = nonce
 if happened then
   put_outcome(key, r, ARGV[6], ARGV[7], ARGV[8], ARGV[9])

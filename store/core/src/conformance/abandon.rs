@@ -124,6 +124,20 @@ pub async fn many_nonces_are_dead_at_once<H: Harness>(harness: &H) {
     assert_eq!(attempt.complete().await, Settled::Applied);
 }
 
+/// More than anybody would keep: the record stays within its bounds, and the newest are still dead.
+pub async fn a_storm_of_abandons_leaves_the_record_usable<H: Harness>(harness: &H) {
+    let subject = Subject::new(harness);
+    let dead: Vec<Nonce> = (0..1100).map(|_| Nonce::random()).collect();
+    for nonce in &dead {
+        subject.abandon(*nonce).await;
+    }
+    for nonce in dead.iter().rev().take(1000).step_by(37) {
+        assert_eq!(subject.claim_with(*nonce).await, Claimed::Refused);
+    }
+    let forgotten = subject.attempt(dead[0], subject.claim_with(dead[0]).await);
+    assert_eq!(forgotten.complete().await, Settled::Applied);
+}
+
 /// Giving up again keeps the nonce dead for longer.
 pub async fn a_repeated_abandon_keeps_its_nonce_dead_for_longer<H: Harness>(harness: &H) {
     let subject = Subject::new(harness);

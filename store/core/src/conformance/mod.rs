@@ -210,6 +210,7 @@ behaviours! { $
         a_dead_nonce_is_refused_through_all_later_states,
         a_dead_nonce_lives_again_when_its_time_is_over,
         many_nonces_are_dead_at_once,
+        a_storm_of_abandons_leaves_the_record_usable,
         a_repeated_abandon_keeps_its_nonce_dead_for_longer,
         a_claimer_whose_reply_was_lost_frees_its_own_doubt,
         a_late_abandon_does_not_free_the_next_attempt,

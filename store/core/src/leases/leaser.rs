@@ -204,23 +204,30 @@ impl<L: Leases> Leaser<L> {
         timeout(limit, self.inner.tracker.wait()).await.is_ok()
     }
 
-    /// Abandons in the background until the store answers; a drain waits for it.
+    /// Abandons in the background until the store answers, or nothing of it can be held any more; a drain waits for it.
     pub(super) fn abandon_until_answered(&self, resource: Resource, nonce: Nonce) {
         metrics::counter!("idempotency_leases_abandoned_total").increment(1);
         let inner = Arc::clone(&self.inner);
+        let dead = dead_for(inner.settings.store_timeout);
+        // Nobody renews what was granted, and nothing that was sent comes later.
+        let limit = inner.settings.lease.length().saturating_add(dead);
         self.inner.in_background(async move {
-            let dead = dead_for(inner.settings.store_timeout);
-            let mut pauses = Pauses::in_background();
-            loop {
-                match inner.within_timeout(inner.leases.abandon(&resource, nonce, dead)).await {
-                    Ok(()) => return,
-                    Err(error) if error.is_final() => {
-                        return tracing::error!(%resource, %error, "an asking for a lease cannot be abandoned");
-                    }
-                    Err(error) => pauses.pause_after(&error).await,
-                }
-            }
+            let _ = timeout(limit, abandon(&inner, &resource, nonce, dead)).await;
         });
+    }
+}
+
+/// Tries until the store answers.
+async fn abandon<L: Leases>(inner: &Inner<L>, resource: &Resource, nonce: Nonce, dead: Duration) {
+    let mut pauses = Pauses::in_background();
+    loop {
+        match inner.within_timeout(inner.leases.abandon(resource, nonce, dead)).await {
+            Ok(()) => return,
+            Err(error) if error.is_final() => {
+                return tracing::error!(%resource, %error, "an asking for a lease cannot be abandoned");
+            }
+            Err(error) => pauses.pause_after(&error).await,
+        }
     }
 }
 

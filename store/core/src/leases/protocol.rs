@@ -141,9 +141,4 @@ fn free(record: &mut LeaseRecord, now: Timestamp) {
 
 fn kill(record: &mut LeaseRecord, nonce: Nonce, dead_for: Duration, now: Timestamp) {
     record.dead.add(nonce, now.after(dead_for), now);
-    record.dead.keep_newest(MOST_DEAD);
 }
-
-/// How many dead nonces one resource remembers: 24 KB. Beyond that, in a storm of askings given up, the oldest are forgotten; a
-/// late copy of one of those can then hold the resource for one lease, for nobody.
-const MOST_DEAD: usize = 1000;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::contract::Leases;
@@ -35,6 +36,8 @@ async fn sweep<L: Leases>(leases: &Weak<L>) -> bool {
                 if purged < BATCH {
                     return true;
                 }
+                // Those in process never wait by themselves.
+                yield_now().await;
             }
             Err(error) => {
                 tracing::warn!(error = %error, "sweep of leases failed");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use idempotency::time::{Clock as _, ManualClock};
 use idempotency::{
-    AgeLimit, Claim, Claimed, KeyClass, Life, Recovery, Settled, Store, StoreErrorKind, Timestamp, Windows,
+    AgeLimit, Answer, Claim, Claimed, Engine, Fingerprint, Key, KeyClass, Life, Operation, Outcome, Recovery, ScopeId,
+    Settings, Settled, Store, StoreErrorKind, Timestamp, Windows,
 };
 use idempotency_memory::{Ceiling, CeilingError, MemoryStore, MissingCeiling};
 use tempfile::TempDir;
@@ -283,4 +284,19 @@ fn many_threads_wait_for_one_ceiling() {
         }
     });
     assert_eq!(store.len(), 400);
+}
+
+/// What renews in the background keeps nothing of it.
+#[tokio::test]
+async fn an_engine_that_is_dropped_lets_go_of_its_ceiling_at_once() {
+    let place = Place::new(MissingCeiling::NothingRan);
+    let engine = Engine::new(place.start().unwrap(), Settings::default());
+    let operation = Operation::new(ScopeId::global(), Key::parse("k").unwrap(), Fingerprint::of(["body"]));
+    let Answer::Run(held) = engine.claim(&operation).await.unwrap() else { panic!("granted") };
+    held.complete(Outcome::not_kept(201)).await;
+    // The task sleeps by now.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(matches!(place.start(), Err(CeilingError::Held { .. })), "one at a time");
+    drop(engine);
+    place.start().unwrap();
 }

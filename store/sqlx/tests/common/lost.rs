@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use idempotency::faults::{Fault, Op};
+use idempotency::outbound::{CallEnd, Guard, Policy, Provider, Step, Steps};
 use idempotency::transaction::{BeginError, CommitError, TransactionState, TransactionalStore as _};
 use idempotency::{
-    Engine, Lease, Life, Outcome, Ran, Recovery, RunError, Settings, State, StoreErrorKind, Windows, run_in,
+    Engine, Fingerprint, Lease, Life, Outcome, Ran, Recovery, RunError, Settings, State, StoreErrorKind, Windows,
+    run_in,
 };
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
@@ -78,6 +81,25 @@ pub(crate) async fn a_commit_that_was_lost_is_given_up_in_the_background<H: Effe
     bench.store.heal();
     bench.until("k", State::Released).await;
     bench.assert_free_and_runs("k").await;
+}
+
+/// A call to an external API that was made before is not rolled back with it.
+pub(crate) async fn a_commit_that_was_lost_leaves_its_key_in_doubt_after_a_call<H: Effects<Store: Steps>>() {
+    let hold = Settings::default().life(Life::new(Recovery::Hold, Windows::default()));
+    let bench = Bench::<H>::with(hold).await;
+    let held = bench.claim("k").await;
+    let guard =
+        Guard::new(bench.store.clone(), Provider::new("bank", Duration::from_secs(1)).unwrap(), Policy::Hold).unwrap();
+    let step = Step::new("transfer", Fingerprint::of(["10 EUR"])).unwrap();
+    let _ = guard.call(held.attempt(), &step, async |_| CallEnd::Done(Bytes::new())).await.unwrap();
+    bench.store.next(Op::CommitTransaction, Fault::Disconnect);
+    bench.store.always(Op::Fate, Fault::Fail);
+    let transaction = bench.begin(&held).await;
+    assert!(matches!(bench.commit(&held, transaction).await, Err(CommitError::Unknown(_))));
+    drop(held);
+    bench.store.heal();
+    assert!(bench.engine.drain(Duration::from_secs(60)).await);
+    assert_eq!(bench.state("k").await, State::InDoubt);
 }
 
 /// Nobody takes over, so nobody else would ever find out.

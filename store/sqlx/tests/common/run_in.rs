@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use idempotency::faults::{Fault, Op};
-use idempotency::{Ran, RunError, StoreError, recorded, run_in};
+use idempotency::{Life, Ran, Recovery, RunError, State, StoreError, Windows, recorded, run_in};
 use tokio::time::timeout;
 
-use super::transactions::{Bench, Effects, LEASE_OVER, operation};
+use super::transactions::{Bench, Effects, LEASE_OVER, operation, settings};
 
 async fn run<H: Effects>(bench: &Bench<H>) -> Result<Ran<u32>, RunError<StoreError>> {
     let operation = operation("k");
@@ -88,6 +88,24 @@ pub(crate) async fn a_superseded_run_answers_with_the_newer_value<H: Effects>() 
     });
     assert_eq!(late.await.unwrap(), Ran { value: 7, replayed: true });
     assert_eq!(bench.database.effects("k").await, 1);
+}
+
+/// Nobody took over, and nothing ran.
+pub(crate) async fn a_run_whose_lease_ended_before_it_began_leaves_its_key_free<H: Effects>() {
+    let hold = settings().life(Life::new(Recovery::Hold, Windows::default()));
+    let bench = Bench::<H>::with(hold).await;
+    bench.store.next(Op::Renew, Fault::Late(Duration::from_millis(300)));
+    let late = run(&bench);
+    let meanwhile = async {
+        while bench.store.calls(Op::Renew) == 0 {
+            tokio::task::yield_now().await;
+        }
+        bench.database.clock().advance(LEASE_OVER);
+    };
+    let (late, ()) = tokio::join!(late, meanwhile);
+    assert!(late.is_err(), "{late:?}");
+    assert_eq!(bench.state("k").await, State::Released);
+    assert_runs_once(&bench).await;
 }
 
 pub(crate) async fn a_value_that_cannot_be_written_counts_as_executed<H: Effects>() {

@@ -450,6 +450,7 @@ macro_rules! transactions_tests {
             what_cannot_be_found_out_yet_is_found_out_later
             what_can_never_be_read_is_not_asked_for_for_ever
             a_commit_that_was_lost_is_given_up_in_the_background
+            a_commit_that_was_lost_leaves_its_key_in_doubt_after_a_call
             under_hold_it_is_found_out_however_long_it_takes
             a_commit_that_never_answers_is_bounded_by_the_lease
             case_38_a_crash_before_the_effect_and_one_before_the_commit_run_again
@@ -460,6 +461,7 @@ macro_rules! transactions_tests {
             an_error_rolls_back_and_frees_the_key
             a_panic_rolls_back_and_frees_the_key
             a_superseded_run_answers_with_the_newer_value
+            a_run_whose_lease_ended_before_it_began_leaves_its_key_free
             a_value_that_cannot_be_written_counts_as_executed
             a_transaction_that_cannot_be_begun_frees_the_key
             a_commit_that_failed_frees_the_key
